@@ -1,0 +1,140 @@
+"""Turns a KDA workload into an experiment: inputs, compiled implementations, the fp32 check."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import kda_tpu
+from k3bench.measure import Candidate, Correctness, Experiment, WorkloadRef
+from k3bench.measure.backends import jax_backend
+from workloads import Call, Workload
+
+# A replay pads the packed axis of each call to this with one trailing dummy sequence, as a server
+# does, so that lengths share compiled programs. The dummy's tokens count as executed, not as held.
+REPLAY_BUCKET_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """One kernel call's inputs and its expected outputs, shared by all implementations."""
+
+    lengths: tuple[int, ...]
+    inputs: Any
+    expected: Any
+
+
+def prefill_experiment(workload: Workload, gate: kda_tpu.Gate | None = None) -> Experiment:
+    """The workload's calls, one after another, under K3's bounded gate unless told otherwise."""
+    gate = gate or kda_tpu.Gate()
+    backend = jax_backend()
+    geometry = workload.geometry
+    packings = [_packing(call, workload.is_replay) for call in workload.calls]
+    cases = {lengths: _case(lengths, workload, gate) for lengths in packings}
+    tolerance = kda_tpu.tolerance_for(geometry.dtype).max_abs_error
+
+    @functools.cache
+    def problem(lengths: tuple[int, ...]) -> _Problem:
+        inputs = kda_tpu.make_inputs(cases[lengths])
+        return _Problem(lengths, inputs, kda_tpu.reference(inputs, lengths, gate))
+
+    def check(outputs: Sequence[Any]) -> Correctness:
+        # Equal packings repeat in a replay with equal inputs: each is checked once.
+        distinct = dict(zip(packings, outputs, strict=True))
+        error = max(
+            kda_tpu.max_abs_error(output, problem(lengths).expected)
+            for lengths, output in distinct.items()
+        )
+        return Correctness(
+            status="ok" if error <= tolerance else "wrong",
+            max_abs_error=error,
+            tolerance=tolerance,
+            reference="kda_tpu fp32 recurrence",
+            detail=f"o and final state differ from the fp32 recurrence by {error:.3g}, "
+            f"allowed {tolerance}",
+        )
+
+    def candidate(name: str) -> Candidate:
+        implementation = kda_tpu.IMPLEMENTATIONS[name]
+        bounds = {
+            lengths: implementation.bind(
+                lengths,
+                gate,
+                heads=geometry.heads,
+                head_dim_k=geometry.key_dim,
+                head_dim_v=geometry.value_dim,
+            )
+            for lengths in cases
+        }
+        for lengths in cases:
+            problem(lengths)
+
+        def prepare() -> Any:
+            calls = {}
+            for lengths, bound in bounds.items():
+                inputs = problem(lengths).inputs
+                calls[lengths] = _compiled(bound, inputs)
+            steps = [calls[lengths] for lengths in packings]
+            return lambda: [step() for step in steps]
+
+        return Candidate(
+            implementation=name,
+            prepare=prepare,
+            check=check,
+            padded_tokens=sum(bounds[lengths].padded_tokens for lengths in packings),
+        )
+
+    support = {
+        name: [implementation.can_run(backend.platform, case) for case in cases.values()]
+        for name, implementation in kda_tpu.IMPLEMENTATIONS.items()
+    }
+    reasons = {
+        name: next((found.reason for found in answers if not found.ok), None)
+        for name, answers in support.items()
+    }
+    return Experiment(
+        workload=WorkloadRef(workload.id, workload.sha256),
+        tokens=workload.tokens,
+        backend=backend,
+        candidates={
+            name: functools.partial(candidate, name)
+            for name, reason in reasons.items()
+            if reason is None
+        },
+        unavailable={name: reason for name, reason in reasons.items() if reason is not None},
+    )
+
+
+def _packing(call: Call, replay: bool) -> tuple[int, ...]:
+    lengths = call.new_tokens
+    missing = -sum(lengths) % REPLAY_BUCKET_TOKENS
+    return (*lengths, missing) if replay and missing else lengths
+
+
+def _case(lengths: tuple[int, ...], workload: Workload, gate: kda_tpu.Gate) -> kda_tpu.KdaCase:
+    geometry = workload.geometry
+    return kda_tpu.KdaCase(
+        lengths=lengths,
+        heads=geometry.heads,
+        head_dim_k=geometry.key_dim,
+        head_dim_v=geometry.value_dim,
+        dtype=geometry.dtype,
+        gate=gate,
+    )
+
+
+# XLA's compiled programs by (function, shapes): packings of one shape share theirs, as they would
+# under jax.jit, but compilation happens here and never inside a sample.
+_programs: dict[Any, Any] = {}
+
+
+def _compiled(bound: Any, inputs: Any) -> Any:
+    import jax
+
+    plan = jax.tree.map(jax.numpy.asarray, bound.plan)
+    leaves, tree = jax.tree.flatten((inputs, plan))
+    key = (bound.fn, tree, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves))
+    if key not in _programs:
+        _programs[key] = jax.jit(bound.fn).lower(inputs, plan).compile()
+    program = _programs[key]
+    return lambda: program(inputs, plan)

@@ -1,0 +1,87 @@
+"""`k3bench ledger`: audit the results database, and enter the published figures."""
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from k3bench.cli.errors import BAD_DATA, CHECK_FAILED, NO_INPUT, UNAVAILABLE, USAGE, CliError
+
+if TYPE_CHECKING:
+    from k3bench.ledger import Ledger, LedgerError
+
+_EXIT_CODES = {
+    "usage": USAGE,
+    "missing": NO_INPUT,
+    "unavailable": UNAVAILABLE,
+    "data": BAD_DATA,
+    "schema": UNAVAILABLE,
+}
+
+
+def cli_error(error: "LedgerError") -> CliError:
+    """The same line, with the exit code that fits."""
+    return CliError(str(error), _EXIT_CODES[error.reason])
+
+
+def opened_ledger(*, create: bool) -> "Ledger":
+    """The project's ledger (or K3BENCH_DB's), or a CliError."""
+    from k3bench.ledger import LedgerError, open_ledger
+    from k3bench.paths import ProjectNotFound
+
+    try:
+        return open_ledger(create=create)
+    except LedgerError as error:
+        raise cli_error(error) from error
+    except ProjectNotFound as error:
+        raise CliError(str(error), NO_INPUT) from error
+
+
+@click.group()
+def ledger() -> None:
+    """Look after the results database (results.sqlite, or K3BENCH_DB)."""
+
+
+@ledger.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def check(as_json: bool) -> None:
+    """Check the file, and recompute every row's figures from its samples.
+
+    Exit code 1 if anything is wrong.
+    """
+    from k3bench.ledger import LedgerError
+    from k3bench.ledger.check import check as check_ledger
+
+    try:
+        report = check_ledger(opened_ledger(create=False))
+    except LedgerError as error:
+        raise cli_error(error) from error
+    if as_json:
+        click.echo(json.dumps(report.to_json(), indent=1))
+    else:
+        looked_at = ", ".join(report.file_checks) or "the file is the server's"
+        click.echo(
+            f"schema {report.revision}; {report.results} results, {report.samples} samples, "
+            f"{report.manifests} manifests; {looked_at}"
+        )
+    for problem in report.problems:
+        click.echo(problem, err=True)
+    if not report.ok:
+        raise CliError(f"{len(report.problems)} problems in {report.ledger}", CHECK_FAILED)
+
+
+@ledger.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
+def seed(as_json: bool) -> None:
+    """Enter the published figures. Doing it again changes nothing."""
+    from k3bench.ledger import LedgerError
+    from k3bench.ledger.published import seed as seed_ledger
+
+    try:
+        report = seed_ledger(opened_ledger(create=True))
+    except LedgerError as error:
+        raise cli_error(error) from error
+    if as_json:
+        click.echo(json.dumps({"inserted": report.inserted, "unchanged": report.unchanged}))
+    else:
+        click.echo(f"published figures: {report.inserted} entered, {report.unchanged} were there")

@@ -1,0 +1,1 @@
+"""The schema's history; file names and revision ids count upwards from 0001."""

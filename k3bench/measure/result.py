@@ -1,0 +1,124 @@
+"""What a measurement gives: every sample, their summary, and whether the kernel was right."""
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+Kind = Literal["measured", "compiled", "modelled", "published"]
+Status = Literal["ok", "wrong", "failed", "not_checked"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Median and spread of samples in seconds; all None where there are no samples."""
+
+    median_s: float | None
+    p10_s: float | None
+    p90_s: float | None
+    n: int
+
+
+def summarise(samples_s: Sequence[float]) -> Summary:
+    """Median, 10th and 90th percentile (linear interpolation) of samples in seconds."""
+    if not samples_s:
+        return Summary(None, None, None, 0)
+    p10, median, p90 = (float(x) for x in np.percentile(np.asarray(samples_s), [10, 50, 90]))
+    return Summary(median, p10, p90, len(samples_s))
+
+
+@dataclass(frozen=True)
+class Correctness:
+    """The verdict on a kernel's outputs against the fp32 reference.
+
+    Attributes:
+        status: ``ok``, ``wrong`` (beyond the tolerance), ``failed`` (raised, did not compile) or
+            ``not_checked`` (published figures only).
+        max_abs_error: largest absolute difference over all outputs; None where none was computed.
+        tolerance: the bound it was held against.
+        reference: the reference's name.
+        detail: one line for people: which output, or the exception.
+    """
+
+    status: Status
+    max_abs_error: float | None = None
+    tolerance: float | None = None
+    reference: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """One implementation at one point; ``to_record`` gives docs/data-model.md's JSON object."""
+
+    benchmark: str
+    parameters: Mapping[str, str | int | float | bool]
+    implementation: str
+    kind: Kind
+    device: str
+    clock: Literal["wall", "device"] | None
+    preset: str | None
+    warmup: int | None
+    samples_s: tuple[float, ...]
+    compile_s: float | None
+    tokens: int | None
+    padded_tokens: int | None
+    correctness: Correctness
+    workload_id: str
+    workload_sha256: str
+    manifest_id: str | None
+    commit: str | None
+    started_at: str
+    run_id: str | None
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        if self.correctness.status in ("wrong", "failed") and self.samples_s:
+            raise ValueError(
+                f"{self.benchmark} {self.implementation}: a kernel that is "
+                f"{self.correctness.status} must not carry samples"
+            )
+
+    def to_record(self) -> dict[str, Any]:
+        """The record that the journal keeps and the ledger ingests."""
+        summary = summarise(self.samples_s)
+        throughput = (
+            self.tokens / summary.median_s
+            if self.tokens is not None and summary.median_s
+            else None
+        )
+        return {
+            "id": self.id,
+            "benchmark": self.benchmark,
+            "parameters": dict(self.parameters),
+            "implementation": self.implementation,
+            "kind": self.kind,
+            "device": self.device,
+            "clock": self.clock,
+            "preset": self.preset,
+            "warmup": self.warmup,
+            "samples_s": list(self.samples_s),
+            "median_s": summary.median_s,
+            "p10_s": summary.p10_s,
+            "p90_s": summary.p90_s,
+            "n": summary.n,
+            "compile_s": self.compile_s,
+            "tokens": self.tokens,
+            "padded_tokens": self.padded_tokens,
+            "tokens_per_s": throughput,
+            "correctness": asdict(self.correctness),
+            "workload": {"id": self.workload_id, "sha256": self.workload_sha256},
+            "manifest_id": self.manifest_id,
+            "commit": self.commit,
+            "started_at": self.started_at,
+            "run_id": self.run_id,
+            "source": None,
+        }
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,166 @@
+"""``kda_prefill``: check everything up front, choose an implementation, run it."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kda_tpu.errors import KdaArgumentError
+from kda_tpu.gate import Gate
+from kda_tpu.implementations import IMPLEMENTATIONS
+from kda_tpu.inputs import DTYPES, KdaCase, KdaInputs
+from kda_tpu.interface import Implementation, PrefillFn
+
+AUTO = "auto"
+
+
+def _check_array(
+    name: str, x: Any, shape: tuple[int | None, ...], dtypes: tuple[str, ...], why: str
+) -> None:
+    if not isinstance(x, jax.Array | np.ndarray):
+        raise KdaArgumentError(f"{name} is a {type(x).__name__}: pass an array {why}")
+    fits = len(x.shape) == len(shape) and all(
+        want is None or have == want for have, want in zip(x.shape, shape, strict=False)
+    )
+    if not fits:
+        want = ", ".join("any" if n is None else str(n) for n in shape)
+        raise KdaArgumentError(f"{name} has shape {tuple(x.shape)}: must be ({want}), {why}")
+    if x.dtype.name not in dtypes:
+        raise KdaArgumentError(f"{name} has dtype {x.dtype.name}: must be {' or '.join(dtypes)}")
+
+
+def _lengths(cu_seqlens: Any, tokens: int) -> tuple[int, ...]:
+    """The sequence lengths; cu_seqlens must be concrete, because the packing is planned on it."""
+    if isinstance(cu_seqlens, jax.core.Tracer):
+        raise KdaArgumentError(
+            "cu_seqlens is traced: the packing is planned on the host, so close over a concrete "
+            "array, or bind an implementation outside jit"
+        )
+    _check_array("cu_seqlens", cu_seqlens, (None,), ("int32",), "the N + 1 token offsets")
+    offsets = np.asarray(cu_seqlens)
+    if offsets.size < 2:
+        raise KdaArgumentError(
+            f"cu_seqlens has {offsets.size} entries: N sequences need N + 1, at least 2"
+        )
+    if offsets[0] != 0:
+        raise KdaArgumentError(f"cu_seqlens[0] is {offsets[0]}: must be 0")
+    steps = np.diff(offsets.astype(np.int64))
+    if steps.min() < 0:
+        at = int(np.argmin(steps))
+        raise KdaArgumentError(
+            f"cu_seqlens falls from {offsets[at]} to {offsets[at + 1]} at entry {at + 1}: "
+            "must be non-decreasing"
+        )
+    if offsets[-1] != tokens:
+        raise KdaArgumentError(
+            f"cu_seqlens ends at {offsets[-1]} but q has {tokens} tokens: must be equal"
+        )
+    return tuple(int(n) for n in steps)
+
+
+def _check_activated(g: Any, gate: Gate) -> None:
+    """A promised bound that does not hold would overflow silently, so it is looked at here."""
+    if isinstance(g, jax.core.Tracer) or g.size == 0:
+        return
+    least, most = float(jnp.min(g)), float(jnp.max(g))
+    if not most <= 0:
+        raise KdaArgumentError(f"g reaches {most} under an activated gate: log decays are <= 0")
+    if gate.lower_bound is not None and not least >= gate.lower_bound:
+        raise KdaArgumentError(
+            f"g reaches {least} but gate.lower_bound promises {gate.lower_bound}: "
+            "use Gate('activated') without a bound"
+        )
+
+
+@functools.cache
+def _jitted(fn: PrefillFn) -> PrefillFn:
+    return jax.jit(fn)
+
+
+def _choose(name: str, platform: str, case: KdaCase) -> Implementation:
+    if name != AUTO:
+        if name not in IMPLEMENTATIONS:
+            raise KdaArgumentError(
+                f"implementation is {name!r}: use {AUTO} or one of {', '.join(IMPLEMENTATIONS)}"
+            )
+        support = IMPLEMENTATIONS[name].can_run(platform, case)
+        if not support.ok:
+            raise NotImplementedError(f"{name}: {support.reason}")
+        return IMPLEMENTATIONS[name]
+    reasons = []
+    for candidate in reversed(IMPLEMENTATIONS.values()):
+        support = candidate.can_run(platform, case)
+        if support.ok:
+            return candidate
+        reasons.append(f"{candidate.name}: {support.reason}")
+    raise NotImplementedError("no implementation can run this: " + "; ".join(reasons))
+
+
+def kda_prefill(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    g: jax.Array,
+    beta: jax.Array,
+    *,
+    A_log: jax.Array | None,
+    dt_bias: jax.Array | None,
+    cu_seqlens: jax.Array | np.ndarray,
+    gate: Gate = Gate(),  # noqa: B008 - frozen
+    initial_state: jax.Array | None = None,
+    scale: float | None = None,
+    implementation: str = AUTO,
+) -> tuple[jax.Array, jax.Array]:
+    """KDA prefill of N sequences packed on one token axis.
+
+    q, k: [1, T, H, K], bfloat16 or float32; v: [1, T, H, V], same dtype; g: [1, T, H, K], that
+    dtype or float32; beta: [1, T, H], same, already after the sigmoid; A_log: [H] and dt_bias:
+    [H, K], float32 (None allowed for an activated gate); cu_seqlens: [N + 1] int32 on the host or
+    a device, concrete, from 0 to T; initial_state: [N, H, K, V] float32, zeros if None; scale:
+    on q, K ** -0.5 if None. implementation: a name in IMPLEMENTATIONS, or ``auto``, which tries
+    them from the last (the top of the ladder) to the first.
+
+    Returns o [1, T, H, V] in the dtype of q, and final_state [N, H, K, V] float32, the initial
+    state where a sequence is empty.
+
+    Raises KdaArgumentError (a ValueError) for any argument that does not fit, before anything
+    runs; NotImplementedError with the reasons where the named implementation, or every one, cannot
+    run this here. An activated gate's g is checked for its bounds unless it is being traced.
+    """
+    _check_array("q", q, (1, None, None, None), DTYPES, "[1, T, H, K]")
+    _, tokens, heads, head_dim_k = q.shape
+    dtype = q.dtype.name
+    accepted = tuple(dict.fromkeys((dtype, "float32")))
+    _check_array("k", k, q.shape, (dtype,), "the shape of q")
+    _check_array("v", v, (1, tokens, heads, None), (dtype,), "[1, T, H, V]")
+    _check_array("g", g, q.shape, accepted, "the shape of q")
+    _check_array("beta", beta, q.shape[:3], accepted, "[1, T, H]")
+    head_dim_v = v.shape[3]
+    if not isinstance(gate, Gate):
+        raise KdaArgumentError(f"gate is a {type(gate).__name__}: pass a kda_tpu.Gate")
+    if not gate.is_raw and A_log is None:
+        A_log = jnp.zeros((heads,), jnp.float32)
+    if not gate.is_raw and dt_bias is None:
+        dt_bias = jnp.zeros((heads, head_dim_k), jnp.float32)
+    _check_array("A_log", A_log, (heads,), ("float32",), "[H]")
+    _check_array("dt_bias", dt_bias, (heads, head_dim_k), ("float32",), "[H, K]")
+    lengths = _lengths(cu_seqlens, tokens)
+    state_shape = (len(lengths), heads, head_dim_k, head_dim_v)
+    if initial_state is None:
+        initial_state = jnp.zeros(state_shape, jnp.float32)
+    _check_array("initial_state", initial_state, state_shape, ("float32",), "[N, H, K, V]")
+    if scale is not None and not (np.isscalar(scale) and np.isfinite(scale)):
+        raise KdaArgumentError(
+            f"scale is {scale!r}: must be a finite number, or None for K ** -0.5"
+        )
+    if gate.kind == "activated":
+        _check_activated(g, gate)
+    case = KdaCase(lengths, heads, head_dim_k, head_dim_v, dtype, gate)
+    chosen = _choose(implementation, jax.default_backend(), case)
+    bound = chosen.bind(
+        lengths, gate, heads=heads, head_dim_k=head_dim_k, head_dim_v=head_dim_v, scale=scale
+    )
+    inputs = KdaInputs(q, k, v, g, beta, A_log, dt_bias, initial_state)
+    return _jitted(bound.fn)(inputs, bound.plan)

@@ -1,0 +1,14 @@
+"""The table of implementations. A new kernel is one file and one line here."""
+
+from kda_tpu import chunked_xla, original, recurrent_xla
+from kda_tpu.interface import Implementation
+
+# The yardsticks in plain XLA first, then the ladder, baseline first. ``auto`` starts at the end.
+IMPLEMENTATIONS: dict[str, Implementation] = {
+    implementation.name: implementation
+    for implementation in (
+        recurrent_xla.IMPLEMENTATION,
+        chunked_xla.IMPLEMENTATION,
+        original.IMPLEMENTATION,
+    )
+}

@@ -9,11 +9,7 @@ import kda_tpu
 from k3bench.measure import Candidate, Correctness, Experiment, WorkloadRef
 from k3bench.measure.backends import jax_backend
 from workloads import Call, Workload
-
-# A replay pads the packed axis of each call to this with one trailing dummy sequence, as a server
-# does, so that lengths share compiled programs. The dummy's tokens count as executed, not as held.
-REPLAY_BUCKET_TOKENS = 64
-
+from workloads.padding import serving_bucket
 
 @dataclass(frozen=True)
 class _Problem:
@@ -106,9 +102,14 @@ def prefill_experiment(workload: Workload, gate: kda_tpu.Gate | None = None) -> 
 
 
 def _packing(call: Call, replay: bool) -> tuple[int, ...]:
-    lengths = call.new_tokens
-    missing = -sum(lengths) % REPLAY_BUCKET_TOKENS
-    return (*lengths, missing) if replay and missing else lengths
+    """The sequences of one kernel call.
+
+    A replay pads the packed axis to a serving bucket with one trailing dummy sequence, as the
+    published replay did, so that lengths share compiled programs. The dummy's tokens count as
+    executed, never as held.
+    """
+    missing = serving_bucket(call.tokens) - call.tokens if replay else 0
+    return (*call.new_tokens, missing) if missing else call.new_tokens
 
 
 def _case(lengths: tuple[int, ...], workload: Workload, gate: kda_tpu.Gate) -> kda_tpu.KdaCase:

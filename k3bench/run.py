@@ -29,6 +29,7 @@ from k3bench.journal import (
 )
 from k3bench.ledger import LedgerError, open_ledger
 from k3bench.ledger.ingest import ingest
+from workloads import pins
 
 RESUME_VARIABLE = "K3BENCH_RESUME"
 # An interrupted run that nobody resumes is forgotten then; its points are in the ledger.
@@ -57,8 +58,12 @@ def capture_manifest(python: str, project_root: Path, environ: Mapping[str, str]
     """
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "manifest.json"
+        pins_file = Path(directory) / "pins.json"
+        pins_file.write_text(json.dumps(pins.FAMILY_SHA256))
+        command = [python, "-m", "manifests", "capture", "--out", str(out)]
+        command += ["--project", str(project_root), "--workload-pins", str(pins_file)]
         completed = subprocess.run(
-            [python, "-m", "manifests", "capture", "--out", out, "--project", project_root],
+            command,
             cwd=project_root,
             env={**environ, "PYTHONPATH": str(project_root)},
             capture_output=True,

@@ -1,6 +1,7 @@
 """``kda_prefill``: check everything up front, choose an implementation, run it."""
 
 import functools
+import math
 from typing import Any
 
 import jax
@@ -151,10 +152,8 @@ def kda_prefill(
     if initial_state is None:
         initial_state = jnp.zeros(state_shape, jnp.float32)
     _check_array("initial_state", initial_state, state_shape, ("float32",), "[N, H, K, V]")
-    if scale is not None and not (np.isscalar(scale) and np.isfinite(scale)):
-        raise KdaArgumentError(
-            f"scale is {scale!r}: must be a finite number, or None for K ** -0.5"
-        )
+    if scale is not None and not (isinstance(scale, int | float) and math.isfinite(scale)):
+        raise KdaArgumentError(f"scale is {scale!r}: must be a finite float, or None for K ** -0.5")
     if gate.kind == "activated":
         _check_activated(g, gate)
     case = KdaCase(lengths, heads, head_dim_k, head_dim_v, dtype, gate)

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from kda_tpu.errors import KdaArgumentError
 from kda_tpu.gate import LOG2_E, Gate, log_decay
 from kda_tpu.inputs import KdaInputs
 from kda_tpu.interface import Bound, Implementation, PrefillFn, resolve_scale, runs_anywhere
@@ -46,7 +47,9 @@ def scores_bounded(
     """
     half = 0.5 * STRIP * abs(lower_bound) * LOG2_E
     if half >= _EXPONENT_BUDGET:
-        raise AssertionError(f"strip of {STRIP} at {lower_bound}: exponent {half} leaves fp32")
+        raise KdaArgumentError(
+            f"lower_bound is {lower_bound}: exponents of {half:.0f} in strips of {STRIP} leave fp32"
+        )
     columns: list[list[jax.Array]] = [[] for _ in rows]
     for start in range(0, k.shape[1], STRIP):
         strip = slice(start, start + STRIP)

@@ -19,7 +19,10 @@ DECODE_CONTEXTS = {"4K": 4_096, "32K": 32_768, "64K": 65_536, "512K": 524_288, "
 DECODE_BATCH_SIZES = (1, 4, 16, 64)
 WHOLE_PREFILLS = {"1K": 1_024, "4K": 4_096, "8K": 8_192, "16K": 16_384}
 PREFILL_BATCH_SIZES = (1, 4)
-CHUNKED_CONTEXTS = {"32K": 32_768, "64K": 65_536, "512K": 524_288, "1M": 1_047_552}
+# Where a CPU measures the same trap: a sixteenth of the 32K point, in chunks of 1,024 tokens.
+SMALL_CHUNK_TOKENS = 1_024
+SMALL_CHUNKED_CONTEXT = "2K"
+CHUNKED_CONTEXTS = {SMALL_CHUNKED_CONTEXT: 2_048, "32K": 32_768, "64K": 65_536, "512K": 524_288, "1M": 1_047_552}
 
 _LABEL = "fixed shape"
 
@@ -60,7 +63,8 @@ def mla_prefill() -> Iterator[Workload]:
 def mla_chunk() -> Iterator[Workload]:
     """The last chunk of a long prompt: up to 16,384 new tokens over the cached rest."""
     for name, context in CHUNKED_CONTEXTS.items():
-        new = context % CHUNK_TOKENS or CHUNK_TOKENS
+        chunk = SMALL_CHUNK_TOKENS if name == SMALL_CHUNKED_CONTEXT else CHUNK_TOKENS
+        new = context % chunk or chunk
         yield Workload(
             id=f"mla-chunk/ctx{name}_last",
             kind="mla-prefill",

@@ -123,14 +123,8 @@ def open_ledger(
     ledger = Ledger(_engine(parsed), name)
     with translated(name):
         with ledger.engine.connect() as connection:
-            due = needs_upgrade(connection, name)
+            due = needs_upgrade(connection, name, create=create)
         if due:
-            if not create:
-                raise LedgerError(
-                    f"{name} has no ledger tables, or old ones: run `k3bench ledger seed` once to "
-                    "bring it up to date",
-                    reason="missing",
-                )
             ledger._use_wal()
             writer = ledger.engine.execution_options(**{_WRITE: True})
             with writer.begin() as connection:
@@ -139,10 +133,9 @@ def open_ledger(
 
 
 def _resolve(url: str | None, project_root: Path | None) -> URL:
-    base = Path.cwd()
+    given = url is not None
     if url is None:
-        root = project_root or find_project_root()
-        base, url = root, os.environ.get(URL_VARIABLE) or DEFAULT_FILE
+        url = os.environ.get(URL_VARIABLE) or DEFAULT_FILE
     if "://" not in url:
         parsed = URL.create("sqlite", database=url)
     else:
@@ -160,7 +153,8 @@ def _resolve(url: str | None, project_root: Path | None) -> URL:
             raise LedgerError(
                 "an in-memory ledger would lose every result: name a file", reason="usage"
             )
-        if not database.startswith("file:"):
+        if not database.startswith("file:") and not Path(database).is_absolute():
+            base = Path.cwd() if given else project_root or find_project_root()
             parsed = parsed.set(database=str(base / database))
     return parsed
 

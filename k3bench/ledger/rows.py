@@ -34,7 +34,9 @@ def samples_row(record: Record) -> dict[str, Any]:
 
 def select_records() -> Select[Any]:
     """Every result with its samples; ``record_of`` reads its rows."""
-    return select(*Result.__table__.columns, Samples.values_s).outerjoin_from(Result, Samples)
+    return select(*Result.__table__.columns, Samples.values_s).outerjoin_from(
+        Result, Samples, Samples.result_id == Result.id
+    )
 
 
 def record_of(row: RowMapping) -> Record:

@@ -34,8 +34,9 @@ def recorded_revision(connection: Connection) -> str | None:
         return None
 
 
-def needs_upgrade(connection: Connection, name: str) -> bool:
-    """Whether migrations are due. Raises LedgerError for a newer schema or a foreign database."""
+def needs_upgrade(connection: Connection, name: str, *, create: bool) -> bool:
+    """Whether migrations are due. Raises LedgerError for a newer schema, for a foreign database,
+    and, unless ``create``, for an empty one."""
     revision = recorded_revision(connection)
     if revision == HEAD:
         return False
@@ -47,6 +48,12 @@ def needs_upgrade(connection: Connection, name: str) -> bool:
             raise LedgerError(
                 f"{name} is a database but not a K3Bench ledger (it holds {', '.join(foreign[:4])})"
                 ": name another file or database"
+            )
+        if not create:
+            raise LedgerError(
+                f"{name} is empty: run `asv run`, or `k3bench ledger seed` for the published "
+                "figures",
+                reason="missing",
             )
     elif revision not in REVISIONS:
         raise LedgerError(

@@ -118,7 +118,7 @@ def test_reading_a_ledger_that_is_not_there_creates_nothing(path):
     error = refusal(str(path), create=False)
     assert f"no ledger at {path}" in str(error) and error.reason == "missing"
     path.touch()
-    assert "no ledger tables" in str(refusal(str(path), create=False))
+    assert "is empty: run `asv run`" in str(refusal(str(path), create=False))
     assert path.stat().st_size == 0
 
 
@@ -141,12 +141,16 @@ def test_somebody_elses_database_is_refused_and_left_alone(path):
 
 def test_a_damaged_ledger_says_how_to_mend_it(ledger, path, manifest, make_record):
     ingest(ledger, [make_record() for _ in range(200)], [manifest])
+    ledger.close()
     content = bytearray(path.read_bytes())
     content[4096:] = b"\xa5" * (len(content) - 4096)
     path.write_bytes(content)
-    damaged = open_ledger(str(path))
     message = r"is damaged .* restore results\.sqlite from git"
-    with pytest.raises(LedgerError, match=message), damaged.session() as session:
+    with (
+        pytest.raises(LedgerError, match=message),
+        open_ledger(str(path)) as damaged,
+        damaged.session() as session,
+    ):
         select_results(session)
 
 
@@ -162,6 +166,7 @@ def test_a_lock_held_too_long_is_reported(ledger, path, monkeypatch):
 
 
 def test_a_read_only_ledger_reads_and_says_why_it_does_not_write(ledger, path):
+    ledger.close()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
     reader = open_ledger(f"sqlite:///file:{path}?mode=ro&uri=true")

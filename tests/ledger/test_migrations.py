@@ -133,6 +133,7 @@ print([m for m in ("alembic", "manifests", "jsonschema", "numpy", "jax", "torch"
 
 def test_reading_leaves_a_resting_file_untouched(ledger, path, manifest, make_record):
     ingest(ledger, [make_record()], [manifest])
+    ledger.close()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
     before = path.read_bytes()

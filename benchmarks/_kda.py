@@ -27,12 +27,12 @@ def prefill_experiment(workload: Workload, gate: kda_tpu.Gate | None = None) -> 
     geometry = workload.geometry
     packings = [_packing(call, workload.is_replay) for call in workload.calls]
     cases = {lengths: _case(lengths, workload, gate) for lengths in packings}
-    tolerance = kda_tpu.tolerance_for(geometry.dtype).max_abs_error
+    tolerance = kda_tpu.tolerance(geometry.dtype)
 
     @functools.cache
     def problem(lengths: tuple[int, ...]) -> _Problem:
         inputs = kda_tpu.make_inputs(cases[lengths])
-        return _Problem(lengths, inputs, kda_tpu.reference(inputs, lengths, gate))
+        return _Problem(lengths, inputs, kda_tpu.kda_reference(inputs, lengths, gate))
 
     def check(outputs: Sequence[Any]) -> Correctness:
         # Equal packings repeat in a replay with equal inputs: each is checked once.

@@ -23,7 +23,7 @@ def decode_experiment(workload: Workload, page_size: int = 64) -> Experiment:
         case,
         mla_rocm.DECODE_IMPLEMENTATIONS,
         mla_rocm.make_decode_inputs,
-        mla_rocm.decode_reference,
+        mla_rocm.reference_decode,
     )
 
 
@@ -41,7 +41,7 @@ def prefill_experiment(workload: Workload, page_size: int = 64) -> Experiment:
         case,
         mla_rocm.PREFILL_IMPLEMENTATIONS,
         mla_rocm.make_prefill_inputs,
-        mla_rocm.prefill_reference,
+        mla_rocm.reference_prefill,
     )
 
 

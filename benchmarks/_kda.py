@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import kda_tpu
-from k3bench.measure import Candidate, Correctness, Experiment, WorkloadRef
+from k3bench.measure import Candidate, Correctness, Experiment, WorkloadRef, judge
 from k3bench.measure.backends import jax_backend
 from workloads import Call, Workload
 from workloads.padding import serving_bucket
+
 
 @dataclass(frozen=True)
 class _Problem:
@@ -41,13 +42,8 @@ def prefill_experiment(workload: Workload, gate: kda_tpu.Gate | None = None) -> 
             kda_tpu.max_abs_error(output, problem(lengths).expected)
             for lengths, output in distinct.items()
         )
-        return Correctness(
-            status="ok" if error <= tolerance else "wrong",
-            max_abs_error=error,
-            tolerance=tolerance,
-            reference="kda_tpu fp32 recurrence",
-            detail=f"o and final state differ from the fp32 recurrence by {error:.3g}, "
-            f"allowed {tolerance}",
+        return judge(
+            error, tolerance, reference="the fp32 recurrence", outputs="o and final state"
         )
 
     def candidate(name: str) -> Candidate:

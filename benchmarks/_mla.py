@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import mla_rocm
-from k3bench.measure import Candidate, Correctness, Experiment, WorkloadRef
+from k3bench.measure import Candidate, Correctness, Experiment, WorkloadRef, judge
 from k3bench.measure.backends import torch_backend
 from workloads import Workload
 
@@ -67,13 +67,7 @@ def _experiment(
 
     def check(outputs: Any) -> Correctness:
         error = mla_rocm.max_abs_error(outputs, expected())
-        return Correctness(
-            status="ok" if error <= tolerance else "wrong",
-            max_abs_error=error,
-            tolerance=tolerance,
-            reference="mla_rocm fp32 reference",
-            detail=f"o and lse differ from the fp32 reference by {error:.3g}, allowed {tolerance}",
-        )
+        return judge(error, tolerance, reference="the fp32 reference", outputs="o and lse")
 
     def candidate(name: str) -> Candidate:
         # The inputs are shared by all implementations and made before any is timed.

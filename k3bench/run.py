@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from k3bench.journal import (
 )
 from k3bench.ledger import LedgerError, open_ledger
 from k3bench.ledger.ingest import ingest
+from k3bench.measure.point import utc_now
 from workloads import pins
 
 RESUME_VARIABLE = "K3BENCH_RESUME"
@@ -104,7 +106,7 @@ class Run:
         self.journal = RunJournal.create(
             runs,
             {
-                "started_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                "started_at": utc_now(),
                 "preset": invocation.preset,
                 "command": list(invocation.command),
             },
@@ -167,7 +169,7 @@ class Run:
             self._report(points, "not recorded (--dry-run)")
             self.journal.remove()
             return
-        stored = _ingest(self.journal, self.project_root, self.console)
+        stored = _ingest(self.journal, self.project_root, self.console, [self._finished()])
         self._report(points, "in the ledger" if stored else "in the journal, not yet in the ledger")
         if stored:
             retire(self.journal, self.results_dir)
@@ -175,6 +177,15 @@ class Run:
             self.journal.remove()
         else:
             self.journal.unlock()
+
+    def _finished(self) -> dict[str, str]:
+        """The run as the ledger keeps it: one that has an end."""
+        return {
+            "id": self.journal.run_id,
+            "started_at": self.journal.header()["started_at"],
+            "finished_at": utc_now(),
+            "command": shlex.join(("asv", *self.invocation.command)),
+        }
 
     def _report(self, points: Sequence[JournaledPoint], where: str) -> None:
         # Adopted points that nobody asked for stay pending: they are not part of this run.
@@ -237,14 +248,19 @@ def _days_old(journal: RunJournal) -> float:
     return age / 86400
 
 
-def _ingest(journal: RunJournal, project_root: Path, console: Console) -> bool:
+def _ingest(
+    journal: RunJournal,
+    project_root: Path,
+    console: Console,
+    runs: Sequence[Mapping[str, Any]] = (),
+) -> bool:
     """Puts every point of a journal into the ledger; False, with a line, where that failed."""
     records: Iterable[Mapping[str, Any]] = [point.record for point in journal.points()]
     if not records:
         return True
     try:
         with open_ledger(project_root=project_root) as ledger:
-            ingest(ledger, records, manifests=journal.manifests().values())
+            ingest(ledger, records, manifests=journal.manifests().values(), runs=runs)
     except LedgerError as error:
         console.print(
             f"k3bench: the points of run {journal.run_id} stay in its journal: {error}; "

@@ -1,4 +1,4 @@
-"""`k3bench ledger`: audit the results database, and enter the published figures."""
+"""`k3bench ledger`: audit the results database, enter published figures, bring in lost points."""
 
 import json
 from typing import TYPE_CHECKING
@@ -85,3 +85,19 @@ def seed(as_json: bool) -> None:
         click.echo(json.dumps({"inserted": report.inserted, "unchanged": report.unchanged}))
     else:
         click.echo(f"published figures: {report.inserted} entered, {report.unchanged} were there")
+
+
+@ledger.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the count as JSON.")
+def sync(as_json: bool) -> None:
+    """Bring in the finished points of runs that were killed or could not reach the ledger."""
+    from k3bench.paths import project_root
+    from k3bench.run import sync_abandoned
+
+    # First, so that a ledger that cannot be opened is this command's error and exit code.
+    opened_ledger(create=True).close()
+    points = sync_abandoned(project_root())
+    if as_json:
+        click.echo(json.dumps({"points": points}))
+    else:
+        click.echo(f"{points} points of interrupted runs are in the ledger")

@@ -1,7 +1,7 @@
 """What a record is: its fields and types, read strictly from JSON (docs/data-model.md).
 
-Our own parser, not a JSON Schema: a validator takes about 0.4 ms a record and cannot compare a
-median with its samples; this takes a tenth of that, and names the field and the mend.
+Our own parser, not a JSON Schema: for a record of 20 samples jsonschema takes 290 us (measured) and
+cannot compare a median with its samples; this and ``semantics`` together take 22 us.
 """
 
 import math
@@ -163,7 +163,7 @@ def _count(field: str, value: Any) -> int:
 def _samples(field: str, value: Any) -> tuple[float, ...]:
     if not isinstance(value, (list, tuple)):
         fail(field, f"expected an array of seconds, got {_shown(value)}")
-    # The common case without a Python call a sample: a fifth of the time of a whole ingest.
+    # The common case without a Python call for every sample.
     if set(map(type, value)) <= {float} and all(map(math.isfinite, value)):
         samples = tuple(value)
     else:

@@ -4,7 +4,7 @@ from k3bench.measure.experiment import Candidate, Experiment, WorkloadRef
 from k3bench.measure.interleave import interleave
 from k3bench.measure.point import measure_group
 from k3bench.measure.protocol import PRESETS, Protocol
-from k3bench.measure.result import Correctness, Result, Summary, summarise
+from k3bench.measure.result import Correctness, Result, Summary, judge, summarise
 
 __all__ = [
     "PRESETS",
@@ -16,6 +16,7 @@ __all__ = [
     "Summary",
     "WorkloadRef",
     "interleave",
+    "judge",
     "measure_group",
     "summarise",
 ]

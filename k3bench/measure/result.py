@@ -1,6 +1,7 @@
 """What a measurement gives: every sample, their summary, and whether the kernel was right."""
 
 import json
+import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -37,7 +38,8 @@ class Correctness:
     Attributes:
         status: ``ok``, ``wrong`` (beyond the tolerance), ``failed`` (raised, did not compile) or
             ``not_checked`` (published figures only).
-        max_abs_error: largest absolute difference over all outputs; None where none was computed.
+        max_abs_error: largest absolute difference over all outputs; None where none was computed or
+            it is not finite.
         tolerance: the bound it was held against.
         reference: the reference's name.
         detail: one line for people: which output, or the exception.
@@ -48,6 +50,28 @@ class Correctness:
     tolerance: float | None = None
     reference: str | None = None
     detail: str | None = None
+
+
+def judge(max_abs_error: float, tolerance: float, *, reference: str, outputs: str) -> Correctness:
+    """The verdict on one comparison with the reference.
+
+    Args:
+        max_abs_error: over all outputs; infinite or NaN where an output is not finite.
+        tolerance: the largest error that is still right.
+        reference: the reference's name.
+        outputs: which outputs were compared, for the detail line.
+    """
+    if not math.isfinite(max_abs_error):
+        return Correctness(
+            "wrong", None, tolerance, reference, f"{outputs}: not finite where {reference} is"
+        )
+    return Correctness(
+        status="ok" if max_abs_error <= tolerance else "wrong",
+        max_abs_error=max_abs_error,
+        tolerance=tolerance,
+        reference=reference,
+        detail=f"{outputs}: {max_abs_error:.3g} from {reference}, allowed {tolerance:.3g}",
+    )
 
 
 @dataclass(frozen=True)

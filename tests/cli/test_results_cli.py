@@ -205,3 +205,14 @@ def test_seed_then_check_then_damage(project, tmp_path):
 
 def test_check_without_a_ledger_exits_with_no_input(project):
     assert invoke("check", command=ledger_command).exit_code == 66
+
+
+def test_sync_says_how_many_points_it_brought_in(project):
+    outcome = invoke("sync", "--json", command=ledger_command)
+    assert outcome.exit_code == 0 and json.loads(outcome.stdout) == {"points": 0}
+
+
+def test_sync_into_a_ledger_that_cannot_be_opened_fails(project, tmp_path):
+    (tmp_path / "results.sqlite").write_text("nothing of the kind" * 100)
+    outcome = invoke("sync", command=ledger_command)
+    assert outcome.exit_code == 65 and "is not a SQLite database" in outcome.stderr

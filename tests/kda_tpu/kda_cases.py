@@ -22,7 +22,7 @@ GATES = {
     "activated": ACTIVATED,
     "activated-promised": PROMISED,
 }
-# Interpreted kernels compile slowly and run once: leave LLVM's passes out.
+# For programs that run once: leave LLVM's passes out.
 _FAST_COMPILE = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
@@ -51,8 +51,8 @@ def needs_interpreter(name: str) -> bool:
 
 
 @functools.cache
-def _jitted(fn, interpreted: bool):
-    return jax.jit(fn, compiler_options=_FAST_COMPILE if interpreted else None)
+def _jitted(fn, fast_compile: bool):
+    return jax.jit(fn, compiler_options=_FAST_COMPILE if fast_compile else None)
 
 
 def run(
@@ -62,7 +62,10 @@ def run(
     gate: Gate,
     scale: float | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """o and final_state of one implementation, jitted; in interpret mode where it must be."""
+    """o and final_state of one implementation, jitted; in interpret mode where it must be.
+
+    What most tests share, MIXED, is compiled as a user's would be; other packings quickly.
+    """
     interpreted = needs_interpreter(name)
     _, _, heads, head_dim_k = inputs.q.shape
     bound = IMPLEMENTATIONS[name].bind(
@@ -74,7 +77,8 @@ def run(
         scale=scale,
         interpret=interpreted,
     )
-    return _jitted(bound.fn, interpreted)(inputs, bound.plan)
+    fast_compile = interpreted or tuple(lengths) != MIXED
+    return _jitted(bound.fn, fast_compile)(inputs, bound.plan)
 
 
 def with_tail(inputs: KdaInputs, tokens: int, value: float) -> KdaInputs:

@@ -1,9 +1,11 @@
 """One point: checked before timed, and what is wrong never gets a speed."""
 
+import math
+
 import pytest
 from measure.fakes import ScriptedBackend, experiment
 
-from k3bench.measure import Correctness, Protocol, Result, measure_group, summarise
+from k3bench.measure import Correctness, Protocol, Result, judge, measure_group, summarise
 from k3bench.measure.point import Provenance
 
 PROTOCOL = Protocol("smoke", warmup=1, repeat=4)
@@ -57,6 +59,23 @@ def test_a_wrong_result_with_samples_cannot_be_made() -> None:
             "b", {}, "i", "measured", "cpu", "wall", "smoke", 1, (1.0,), None, 1, 1,
             Correctness("wrong"), "w", "0" * 64, None, None, "now", None,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "recorded"),
+    [
+        (0.0, "ok", 0.0),
+        (5e-4, "ok", 5e-4),
+        (5.1e-4, "wrong", 5.1e-4),
+        (math.inf, "wrong", None),
+        (math.nan, "wrong", None),
+    ],
+)
+def test_only_a_finite_error_within_the_tolerance_is_right(
+    error: float, status: str, recorded: float | None
+) -> None:
+    verdict = judge(error, 5e-4, reference="oracle", outputs="o")
+    assert (verdict.status, verdict.max_abs_error) == (status, recorded)
 
 
 def test_percentiles_interpolate_linearly() -> None:

@@ -42,9 +42,7 @@ def prefill_experiment(workload: Workload, gate: kda_tpu.Gate | None = None) -> 
             kda_tpu.max_abs_error(output, problem(lengths).expected)
             for lengths, output in distinct.items()
         )
-        return judge(
-            error, tolerance, reference="the fp32 recurrence", outputs="o and final state"
-        )
+        return judge(error, tolerance, reference="the fp32 recurrence", outputs="o and final state")
 
     def candidate(name: str) -> Candidate:
         implementation = kda_tpu.IMPLEMENTATIONS[name]

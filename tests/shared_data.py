@@ -1,4 +1,4 @@
-"""Finds the checking data that lies beside the repository, and skips the test where it is absent."""
+"""Finds the checking data beside the repository, and skips the test where it is absent."""
 
 from pathlib import Path
 

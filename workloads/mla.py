@@ -22,7 +22,13 @@ PREFILL_BATCH_SIZES = (1, 4)
 # Where a CPU measures the same trap: a sixteenth of the 32K point, in chunks of 1,024 tokens.
 SMALL_CHUNK_TOKENS = 1_024
 SMALL_CHUNKED_CONTEXT = "2K"
-CHUNKED_CONTEXTS = {SMALL_CHUNKED_CONTEXT: 2_048, "32K": 32_768, "64K": 65_536, "512K": 524_288, "1M": 1_047_552}
+CHUNKED_CONTEXTS = {
+    SMALL_CHUNKED_CONTEXT: 2_048,
+    "32K": 32_768,
+    "64K": 65_536,
+    "512K": 524_288,
+    "1M": 1_047_552,
+}
 
 _LABEL = "fixed shape"
 

@@ -110,9 +110,7 @@ class Result:
         """The record that the journal keeps and the ledger ingests."""
         summary = summarise(self.samples_s)
         throughput = (
-            self.tokens / summary.median_s
-            if self.tokens is not None and summary.median_s
-            else None
+            self.tokens / summary.median_s if self.tokens is not None and summary.median_s else None
         )
         return {
             "id": self.id,

@@ -31,6 +31,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 # asv's exit code is kept (2: a benchmark failed), but the pages and the table are made all the same.
 bench: $(INSTALLED)
 	@$(BIN)/asv machine --yes >/dev/null
+	@$(BIN)/k3bench ledger seed
 	@status=0; \
 	  K3BENCH_PRESET=$(PRESET) $(BIN)/asv run --record-samples $(BENCH) 'HEAD^!' || status=$$?; \
 	  $(BIN)/asv publish && \

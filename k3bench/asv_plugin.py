@@ -131,6 +131,7 @@ class ProvisionedEnvironment(Environment):  # type: ignore[misc]
     def _current_run(self, root: Path, env: dict[str, str]) -> Run:
         global _run
         if _run is None:
+            log.flush()  # the run prints past asv's log, which may be in the middle of a line
             try:
                 results = (root / self._conf.results_dir).resolve()
                 _run = Run(root, results, self._interpreter, env, _invocation())

@@ -4,7 +4,7 @@ from kda_tpu.api import kda_prefill
 from kda_tpu.errors import KdaArgumentError
 from kda_tpu.gate import Gate, log_decay
 from kda_tpu.implementations import IMPLEMENTATIONS
-from kda_tpu.inputs import KdaCase, KdaInputs, make_inputs
+from kda_tpu.inputs import KdaCase, KdaInputs, input_shapes, make_inputs
 from kda_tpu.interface import Bound, Implementation, Support
 from kda_tpu.reference import kda_reference
 from kda_tpu.tolerance import max_abs_error, tolerance
@@ -18,6 +18,7 @@ __all__ = [
     "KdaCase",
     "KdaInputs",
     "Support",
+    "input_shapes",
     "kda_prefill",
     "kda_reference",
     "log_decay",

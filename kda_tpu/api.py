@@ -65,14 +65,13 @@ def _check_activated(g: Any, gate: Gate) -> None:
     """A promised bound that does not hold would overflow silently, so it is looked at here."""
     if isinstance(g, jax.core.Tracer) or g.size == 0:
         return
-    least, most = float(jnp.min(g)), float(jnp.max(g))
-    if not most <= 0:
-        raise KdaArgumentError(f"g reaches {most} under an activated gate: log decays are <= 0")
-    if gate.lower_bound is not None and not least >= gate.lower_bound:
+    if gate.lower_bound is not None and not bool(jnp.all(g >= gate.lower_bound)):
         raise KdaArgumentError(
-            f"g reaches {least} but gate.lower_bound promises {gate.lower_bound}: "
+            f"g has log decays that are not >= {gate.lower_bound}, as gate.lower_bound promises: "
             "use Gate('activated') without a bound"
         )
+    if not bool(jnp.all(g <= 0)):
+        raise KdaArgumentError("g has values that are not <= 0: an activated gate is a log decay")
 
 
 @functools.cache

@@ -11,6 +11,7 @@ Everything is fp32 at the highest matmul precision, on every backend.
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,8 +26,9 @@ from kda_tpu.layout import CHUNK, ChunkTable, chunk_table
 from kda_tpu.words import as_words, from_words
 
 STRIP = 16
-# fp32 exponents end at 127 and flush below -126; with a unit key a factor 2^x is safe for |x| <
-# 126. A strip's factors span STRIP * |lower_bound| / ln 2, halved by the anchor: 57.7 at -5.
+# fp32 exponents end at 127 and flush below -126. Inside a diagonal block the bounded form scales
+# rows and columns by 2^G and 2^-G, at most STRIP * 5 / ln 2 = 115.4 either way; moving half of
+# that from one factor to the other leaves |exponent| <= 58 for |lower_bound| <= 5.
 _EXPONENT_BUDGET = 126.0
 
 
@@ -34,64 +36,63 @@ def _dot(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.einsum(spec, a, b, precision=jax.lax.Precision.HIGHEST)
 
 
-def scores_bounded(
+def _diagonal_bounded(
     rows: tuple[jax.Array, ...], k: jax.Array, G: jax.Array, lower_bound: float
 ) -> list[jax.Array]:
-    """[H, BT, BT] of sum_c rows_ic k_jc 2^(G_ic - G_jc) for i >= j (above: garbage), all GEMMs.
+    """The diagonal blocks as GEMMs: 2^(G_i - G_j) = (2^(G_i - r) 2^s) (2^(r - G_j) 2^-s).
 
-    rows, k, G: [H, BT, K] fp32. Legal only where no step's log decay is below lower_bound >= -5.
-    In strips of STRIP columns the decay factors into 2^(G_i - r) 2^(r - G_j). The anchor r is the
-    middle of what a strip can span, counted from the G before the strip: |exponent| <= 57.7 for
-    rows inside the strip, and rows below only underflow. The usual anchor, the strip's middle row,
-    has the same bound but makes earlier rows round differently when later tokens change.
+    rows, k, G: [H, strips, STRIP, K], G counted from r, the G before the strip. Legal only where
+    no log decay is below lower_bound: then neither factor can leave fp32. The usual anchor is the
+    strip's middle row, which has the same range but lets later tokens change how earlier rows
+    round. An anchor in the past and a shift s that is a whole number are causal, and exact.
     """
-    half = 0.5 * STRIP * abs(lower_bound) * LOG2_E
-    if half >= _EXPONENT_BUDGET:
+    reach = STRIP * abs(lower_bound) * LOG2_E
+    if reach >= _EXPONENT_BUDGET:
         raise KdaArgumentError(
-            f"lower_bound is {lower_bound}: exponents of {half:.0f} in strips of {STRIP} leave fp32"
+            f"lower_bound is {lower_bound}: 2^{reach:.0f} in a strip of {STRIP} rows leaves fp32"
         )
-    columns: list[list[jax.Array]] = [[] for _ in rows]
-    for start in range(0, k.shape[1], STRIP):
-        strip = slice(start, start + STRIP)
-        before = G[:, start - 1 : start] if start else jnp.zeros_like(G[:, :1])
-        anchor = before - half
-        column = k[:, strip] * jnp.exp2(anchor - G[:, strip])
-        row_factor = jnp.exp2(G[:, start:] - anchor)  # rows above the strip would overflow
-        for done, row in zip(columns, rows, strict=True):
-            block = _dot("hik,hjk->hij", row[:, start:] * row_factor, column)
-            done.append(jnp.pad(block, ((0, 0), (start, 0), (0, 0))))
-    return [jnp.concatenate(done, axis=2) for done in columns]
+    shift = 2.0 ** math.ceil(reach / 2)
+    up, down = jnp.exp2(G) * shift, jnp.exp2(-G) / shift
+    return [_dot("hsik,hsjk->hsij", row * up, k * down) for row in rows]
 
 
-def scores_any_gate(rows: tuple[jax.Array, ...], k: jax.Array, G: jax.Array) -> list[jax.Array]:
-    """The same sums for any gate <= 0: no exponent is ever positive, so none can overflow.
+def _diagonal_any_gate(rows: tuple[jax.Array, ...], k: jax.Array, G: jax.Array) -> list[jax.Array]:
+    """The diagonal blocks with the decay of every pair as it stands, which no gate can overflow."""
+    causal = jnp.tril(jnp.ones((STRIP, STRIP), bool))[:, :, None]
+    gap = G[:, :, :, None, :] - G[:, :, None, :, :]
+    pair = k[:, :, None] * jnp.exp2(jnp.where(causal, gap, -jnp.inf))
+    return [jnp.sum(row[:, :, :, None] * pair, -1) for row in rows]
 
-    Inside a STRIP x STRIP diagonal block every pair's decay is computed as it stands. Left of it
-    the anchor is the G before the row strip: both factors of 2^(G_i - r) 2^(r - G_j) are <= 1.
+
+def pair_scores(
+    rows: tuple[jax.Array, ...], k: jax.Array, G: jax.Array, gate: Gate
+) -> list[jax.Array]:
+    """[H, BT, BT] of sum_c rows_ic k_jc 2^(G_ic - G_jc) for i >= j; garbage above the diagonal.
+
+    rows, k, G: [H, BT, K] fp32, G <= 0 and falling. Left of a diagonal block of STRIP rows the
+    decay factors about the G before the block into two powers <= 1, safe for every gate. Only the
+    diagonal blocks differ: GEMMs where the gate is bounded, pair by pair where it is not.
     """
     H, BT, K = k.shape
-    strips = BT // STRIP
-    per_strip = (H, strips, STRIP, K)
-    g_strip = G.reshape(per_strip)
-    causal = jnp.tril(jnp.ones((STRIP, STRIP), bool))[:, :, None]
-    gap = g_strip[:, :, :, None, :] - g_strip[:, :, None, :, :]
-    pair = k.reshape(per_strip)[:, :, None] * jnp.exp2(jnp.where(causal, gap, -jnp.inf))
-    diagonal = [jnp.sum(row.reshape(per_strip)[:, :, :, None] * pair, -1) for row in rows]
-    strip_rows: list[list[jax.Array]] = [[] for _ in rows]
-    for s in range(strips):
+    split = (H, BT // STRIP, STRIP, K)
+    before = jnp.pad(G[:, STRIP - 1 : -1 : STRIP], ((0, 0), (1, 0), (0, 0)))
+    local = G.reshape(split) - before[:, :, None]
+    blocks = tuple(row.reshape(split) for row in rows)
+    k_blocks = k.reshape(split)
+    if gate.is_bounded:
+        diagonal = _diagonal_bounded(blocks, k_blocks, local, gate.lower_bound)
+    else:
+        diagonal = _diagonal_any_gate(blocks, k_blocks, local)
+    row_factor = jnp.exp2(local)
+    scores: list[list[jax.Array]] = [[] for _ in rows]
+    for s in range(BT // STRIP):
         start = s * STRIP
-        right = ((0, 0), (0, 0), (0, BT - start - STRIP))
-        if start:
-            anchor = G[:, start - 1 : start]
-            column = k[:, :start] * jnp.exp2(anchor - G[:, :start])
-            row_factor = jnp.exp2(G[:, start : start + STRIP] - anchor)
-        for done, row, on_diagonal in zip(strip_rows, rows, diagonal, strict=True):
-            block = on_diagonal[:, s]
-            if start:
-                left = _dot("hik,hjk->hij", row[:, start : start + STRIP] * row_factor, column)
-                block = jnp.concatenate([left, block], axis=2)
-            done.append(jnp.pad(block, right))
-    return [jnp.concatenate(done, axis=1) for done in strip_rows]
+        column = k[:, :start] * jnp.exp2(before[:, s, None] - G[:, :start])
+        for done, block, on_diagonal in zip(scores, blocks, diagonal, strict=True):
+            left = _dot("hik,hjk->hij", block[:, s] * row_factor[:, s], column)
+            right = jnp.zeros((H, STRIP, BT - start - STRIP), jnp.float32)
+            done.append(jnp.concatenate([left, on_diagonal[:, s], right], axis=2))
+    return [jnp.concatenate(done, axis=1) for done in scores]
 
 
 def unit_lower_inverse(L: jax.Array) -> jax.Array:
@@ -144,10 +145,7 @@ def chunk_step(
     lower = jnp.tril(jnp.ones((BT, BT), jnp.float32))
     G = _dot("ij,hjk->hik", lower, decay_log * LOG2_E)
     k_beta = beta[..., None] * k
-    if gate.is_bounded:
-        attention, L = scores_bounded((q, k_beta), k, G, gate.lower_bound)
-    else:
-        attention, L = scores_any_gate((q, k_beta), k, G)
+    attention, L = pair_scores((q, k_beta), k, G, gate)
     # Masked by selection: above the diagonal stands garbage that may be infinite.
     attention = jnp.where(lower > 0, attention, 0.0)
     L = jnp.where(jnp.tril(lower, -1) > 0, L, 0.0)

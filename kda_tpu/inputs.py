@@ -151,6 +151,26 @@ def _log_decay_on_host(
     return np.float32(gate.lower_bound) / (1.0 + np.exp(-rate * x))
 
 
+def input_shapes(case: KdaCase) -> KdaInputs:
+    """KdaInputs of jax.ShapeDtypeStruct: what lowering needs of a case, without its data."""
+    T, H, K, V = case.tokens, case.heads, case.head_dim_k, case.head_dim_v
+    gate_dtype = case.dtype if case.gate.is_raw else "float32"
+
+    def shape(dtype: str, *dims: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(dims, jnp.dtype(dtype))
+
+    return KdaInputs(
+        q=shape(case.dtype, 1, T, H, K),
+        k=shape(case.dtype, 1, T, H, K),
+        v=shape(case.dtype, 1, T, H, V),
+        g=shape(gate_dtype, 1, T, H, K),
+        beta=shape("float32", 1, T, H),
+        A_log=shape("float32", H),
+        dt_bias=shape("float32", H, K),
+        initial_state=shape("float32", len(case.lengths), H, K, V),
+    )
+
+
 def make_inputs(case: KdaCase) -> KdaInputs:
     """The inputs of a case, on jax's default device: the same bits for the same case.
 

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from kda_tpu import KdaArgumentError
-from kda_tpu.chunked_xla import scores_any_gate, scores_bounded, unit_lower_inverse
+from kda_tpu import Gate, KdaArgumentError, chunked_xla
+from kda_tpu.chunked_xla import pair_scores, unit_lower_inverse
 
 BT, K = 64, 32
 
@@ -31,40 +31,42 @@ DECAYS = {
 }
 
 
+def scores_of(x: np.ndarray, k: np.ndarray, G: np.ndarray, gate: Gate) -> np.ndarray:
+    (scores,) = pair_scores((jnp.float32(x),), jnp.float32(k), jnp.float32(G), gate)
+    return np.where(np.tril(np.ones((BT, BT), bool)), np.asarray(scores), 0.0)
+
+
+@pytest.mark.parametrize("gate", [Gate(), Gate("unbounded")], ids=["bounded", "any-gate"])
 @pytest.mark.parametrize("decay", DECAYS.values(), ids=DECAYS)
-def test_bounded_scores_are_exact_and_finite_on_and_below_the_diagonal(decay):
+def test_pair_scores_are_exact_on_and_below_the_diagonal(decay, gate):
     x, k, G = rows_and_decays(decay)
-    (scores,) = scores_bounded((jnp.float32(x),), jnp.float32(k), jnp.float32(G), -5.0)
-    scores = np.tril(np.where(np.tril(np.ones((BT, BT))) > 0, np.asarray(scores), 0.0))
-    # Relative error 2^-24 |G| ln 2 of a pair's decay, |G| <= 462, on sums of about |x||k| = 6.
-    assert np.abs(scores - exact_scores(x, k, G)).max() < 1e-4
+    # A pair's decay is off by 2^-24 |G| ln 2, |G| <= 462, of itself; sums are of |x||k| = 6.
+    assert np.abs(scores_of(x, k, G, gate) - exact_scores(x, k, G)).max() < 1e-4
 
 
-@pytest.mark.parametrize("decay", DECAYS.values(), ids=DECAYS)
-def test_scores_for_any_gate_agree_with_the_exact_ones(decay):
-    x, k, G = rows_and_decays(decay)
-    (scores,) = scores_any_gate((jnp.float32(x),), jnp.float32(k), jnp.float32(G))
-    assert np.abs(np.tril(scores) - exact_scores(x, k, G)).max() < 1e-4
+@pytest.mark.parametrize("gate", [Gate(), Gate("unbounded")], ids=["bounded", "any-gate"])
+def test_weak_gates_lose_nothing_to_the_exponents(gate):
+    """A shift by 57.7 inside the exponent would round a decay of 2^-0.0001 off by 2e-6."""
+    x, k, G = rows_and_decays(DECAYS["open"])
+    assert np.abs(scores_of(x, k, G, gate) - exact_scores(x, k, G)).max() < 1e-6
 
 
-def test_scores_for_any_gate_stay_finite_where_the_bounded_form_overflows():
-    """Two steps of -80 in a strip: 2^230 in the factored form, and still exact here."""
+def test_gates_below_the_bound_stay_finite_only_in_the_form_for_any_gate():
+    """Two steps of -80 in a strip: 2^230 in the factored form, and still exact pair by pair."""
     decay = np.full((1, BT, K), -0.1)
     decay[:, [20, 25]] = -80.0
-    x, k, G = (np.float64(a) for a in rows_and_decays(decay))
-    arguments = ((jnp.float32(x),), jnp.float32(k), jnp.float32(G))
-    (scores,) = scores_any_gate(*arguments)
-    assert np.isfinite(scores).all()
-    assert np.abs(np.tril(scores) - exact_scores(x, k, G)).max() < 1e-4
-    (broken,) = scores_bounded(*arguments, -5.0)
-    on_or_below = np.tril(np.ones((BT, BT), bool))
-    assert not np.isfinite(np.asarray(broken)[0][on_or_below]).all()
+    x, k, G = rows_and_decays(decay)
+    scores = scores_of(x, k, G, Gate("activated"))
+    assert np.abs(scores - exact_scores(x, k, G)).max() < 1e-4
+    assert not np.isfinite(scores_of(x, k, G, Gate("activated", -5.0))).all()
 
 
-def test_bounded_scores_refuse_a_bound_outside_the_exponent_budget():
+def test_a_bound_outside_the_exponent_budget_is_refused(monkeypatch):
+    """Gate refuses it first; the kernel refuses it as well, should the strip or the bound grow."""
+    monkeypatch.setattr(chunked_xla, "STRIP", 32)
     x, k, G = rows_and_decays(DECAYS["open"])
-    with pytest.raises(KdaArgumentError, match="leave fp32"):
-        scores_bounded((jnp.float32(x),), jnp.float32(k), jnp.float32(G), -11.0)
+    with pytest.raises(KdaArgumentError, match="leaves fp32"):
+        scores_of(x, k, G, Gate())
 
 
 def unit_lower_systems() -> dict[str, np.ndarray]:

@@ -19,7 +19,7 @@ from kda_cases import (
 
 from kda_tpu import Gate, KdaInputs, kda_reference
 
-# fp32 sums of up to 210 steps against float64: measured at most 1.3e-7 over these cases.
+# fp32 sums over up to 210 steps against float64: measured at most 4.6e-7 over these cases.
 ORACLE_TOLERANCE = 1e-6
 
 

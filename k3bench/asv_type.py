@@ -97,7 +97,9 @@ class DeviceBenchmark(Benchmark):  # type: ignore[misc]
         record = point.record
         verdict = record["correctness"]
         if verdict["status"] != "ok":
-            sys.tracebacklimit = 0  # asv prints the traceback; the line below is all there is to say
+            sys.tracebacklimit = (
+                0  # asv prints the traceback; the line below is all there is to say
+            )
             raise PointFailedError(
                 f"k3bench: {verdict['status'].upper()}: {self.name} {named} {implementation}: "
                 f"{verdict['detail']}"

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -93,13 +93,16 @@ class OverheadError(RuntimeError):
 
 
 def measure_overhead(
-    points: int = 10, progress: Callable[[str], None] = lambda line: None
+    points: int = 10,
+    progress: Callable[[str], None] = lambda line: None,
+    launch_methods: Sequence[str] = LAUNCH_METHODS,
 ) -> list[Overhead]:
-    """Runs both suites under both launch methods.
+    """Runs both suites under each launch method.
 
     Args:
         points: points of each run, at least 2.
         progress: called with a line before each run.
+        launch_methods: asv's, of which ``spawn`` imports jax and torch for every point.
 
     Raises:
         OverheadError: asv failed; the message ends with its last line.
@@ -110,7 +113,7 @@ def measure_overhead(
         for harness in ("asv", "k3bench"):
             suite = root / harness
             _write_suite(suite, harness, points)
-            for method in LAUNCH_METHODS:
+            for method in launch_methods:
                 log = root / f"{harness}-{method}.jsonl"
                 progress(f"{harness} under {method}: {points} points")
                 _run_suite(suite, harness, method, log)

@@ -7,6 +7,8 @@ else is unknown: an unknown guard counts as executed (the worst case) and is rep
 an unknown loop exit is an error.
 """
 
+import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +23,8 @@ GRANULE_BYTES = 32
 # A 64 x 1,024-token batch runs about two million blocks; more than this is a loop gone wrong.
 MAX_BLOCK_EXECUTIONS = 200_000_000
 
-TO_VMEM = "dma.hbm_to_vmem"
-FROM_VMEM = "dma.vmem_to_hbm"
+# The first operand of these is the source, the second the size.
+_DMA = re.compile(r"dma\.(\w+)_to_(\w+)")
 
 
 @dataclass(frozen=True)
@@ -87,13 +89,15 @@ def execute(
     for block, count in zip(blocks, block_counts, strict=True):
         for address in range(block.start, block.end):
             counts[address] = count
-    moved = {TO_VMEM: 0, FROM_VMEM: 0}
+    read_bytes = written_bytes = 0
     for instruction, (granules, _) in zip(program.dmas, dmas, strict=True):
-        moved[instruction.opcode] += granules * GRANULE_BYTES
+        source, destination = instruction.opcode.removeprefix("dma.").split("_to_")
+        read_bytes += granules * GRANULE_BYTES * (source == "hbm")
+        written_bytes += granules * GRANULE_BYTES * (destination == "hbm")
     return Execution(
         counts=tuple(counts),
-        read_bytes=moved[TO_VMEM],
-        written_bytes=moved[FROM_VMEM],
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
         assumed_regions=sum(assumed),
         assumed_dmas=sum(bool(unknown) for _, unknown in dmas),
     )
@@ -116,7 +120,7 @@ def _blocks(bundles: Sequence[Bundle], name: str) -> list[_Block]:
         raise CompiledFormatError(f"{name}: a branch leads past the last bundle")
     edges = sorted(leaders)
     blocks = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         inside = [address for address in branches if start <= address < end]
         # A leader inside the delay slots, or a branch there, would need a finer model.
         if len(inside) > 1 or any(a + 1 + BRANCH_DELAY_BUNDLES != end for a in inside):
@@ -150,7 +154,7 @@ class _Program:
                     address = self._memory.address(instruction.operands[0])
                     if address is not None:
                         self._stores.setdefault(address.base, []).append(instruction)
-                elif instruction.opcode in (TO_VMEM, FROM_VMEM):
+                elif touches_hbm(instruction):
                     self.dmas.append(instruction)
                 elif instruction.dest is not None and instruction.dest[0] in "sp":
                     self._definitions[instruction.dest] = instruction
@@ -240,7 +244,7 @@ class _Program:
     def _statement(self, instruction: Instruction) -> list[str]:
         if instruction.opcode == "sst":
             return self._store(instruction)
-        if instruction.opcode in (TO_VMEM, FROM_VMEM):
+        if touches_hbm(instruction):
             return self._dma(instruction)
         dest = instruction.dest
         if dest not in self._wanted_registers or instruction.opcode == "sphi":
@@ -315,6 +319,12 @@ class _Program:
             "if wanted is UNKNOWN or wanted:",
             f"    dmas[{number}][0] += 0 if size is UNKNOWN else size",
         ]
+
+
+def touches_hbm(instruction: Instruction) -> bool:
+    """Whether it is a DMA from or to HBM (``dma.general`` says neither and is not counted)."""
+    match = _DMA.fullmatch(instruction.opcode)
+    return match is not None and "hbm" in match.groups()
 
 
 def _registers(operands: Sequence[str]) -> list[str]:

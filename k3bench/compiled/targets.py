@@ -46,7 +46,7 @@ class Target:
     hbm_bytes_per_s: float
     scoped_vmem_bytes: int
     sources: Mapping[str, str] = field(repr=False)
-    slots: Mapping[str, int] = field(default=SLOTS, repr=False)
+    slots: Mapping[str, int] = field(default_factory=lambda: SLOTS, repr=False)
     # The cost model is fitted on v6e medians alone; elsewhere its error is unknown.
     fitted: bool = False
 

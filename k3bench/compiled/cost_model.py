@@ -1,0 +1,74 @@
+"""From compiled figures to milliseconds: two fitted constants, both of them the runtime's.
+
+    time = launch + sum over Pallas kernels of max(cycles / clock, HBM bytes / bandwidth)
+                  + sum over XLA ops of cycles / clock + HBM bytes / bandwidth + op
+
+A Pallas kernel's pipeline overlaps its transfers with its computing, and its cycles are the
+schedule's own, so nothing in it is fitted. XLA's small ops begin with their transfer and end with
+it: the two add up, at peak rates. Fitted are only ``launch``, the time from dispatch to the first
+bundle that every wall-clock median holds, and ``op``, what starting one XLA op costs beyond its
+schedule (synchronisation, DMA latency). Clock and bandwidth are the target's. Alternatives that
+lost on points that were not fitted: cycles x 1.4 for XLA ops instead of adding their transfers
+(worst error 16%), XLA's own estimates x 0.8 (16%), a third constant on the transfers (14%).
+"""
+
+import functools
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+
+from k3bench.compiled.errors import CompiledError
+from k3bench.compiled.targets import Target
+
+CONSTANTS_FILE = "cost_model.json"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one operation asks for in one run: bundles and HBM bytes."""
+
+    cycles: int
+    hbm_bytes: int
+    runs: int = 1
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """The fitted constants and what they are worth.
+
+    Attributes:
+        launch_s: dispatch of the whole call, seconds.
+        op_s: start of one XLA op, seconds.
+        mean_error, worst_error: relative, on the published points that were not fitted.
+        fitted_on, judged_on: how many points.
+    """
+
+    launch_s: float
+    op_s: float
+    mean_error: float
+    worst_error: float
+    fitted_on: int
+    judged_on: int
+
+    def seconds(self, kernels: Iterable[Work], xla_ops: Iterable[Work], target: Target) -> float:
+        """Modelled wall-clock time of one call."""
+        clock, bandwidth = target.clock_hz, target.hbm_bytes_per_s
+        total = self.launch_s
+        for work in kernels:
+            total += work.runs * max(work.cycles / clock, work.hbm_bytes / bandwidth)
+        for work in xla_ops:
+            total += work.runs * (work.cycles / clock + work.hbm_bytes / bandwidth + self.op_s)
+        return total
+
+
+@functools.cache
+def fitted_model() -> CostModel:
+    """The committed constants (k3bench/compiled/cost_model.json; python -m k3bench.compiled.fit)."""
+    try:
+        document = json.loads(files("k3bench.compiled").joinpath(CONSTANTS_FILE).read_text())
+        return CostModel(**document["model"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CompiledError(
+            f"{CONSTANTS_FILE}: {error!r}: write it with python -m k3bench.compiled.fit"
+        ) from error

@@ -26,7 +26,7 @@ def prefill_experiment(workload: Workload, gate: kda_tpu.Gate | None = None) -> 
     gate = gate or kda_tpu.Gate()
     backend = jax_backend()
     geometry = workload.geometry
-    packings = [_packing(call, workload.is_replay) for call in workload.calls]
+    packings = [packing(call, workload.is_replay) for call in workload.calls]
     cases = {lengths: _case(lengths, workload, gate) for lengths in packings}
     tolerance = kda_tpu.tolerance(geometry.dtype)
 
@@ -95,7 +95,34 @@ def prefill_experiment(workload: Workload, gate: kda_tpu.Gate | None = None) -> 
     )
 
 
-def _packing(call: Call, replay: bool) -> tuple[int, ...]:
+# The interpreter's case: chunk edges, an empty sequence, and heads that every rung takes.
+INTERPRETED = kda_tpu.KdaCase(lengths=(30, 0, 130), heads=8)
+
+
+def interpreted_verdict(name: str) -> Correctness:
+    """Whether a Pallas kernel is right, in interpret mode on small inputs; never timed."""
+    import jax
+
+    case = INTERPRETED
+    inputs = kda_tpu.make_inputs(case)
+    bound = kda_tpu.IMPLEMENTATIONS[name].bind(
+        case.lengths,
+        case.gate,
+        heads=case.heads,
+        head_dim_k=case.head_dim_k,
+        head_dim_v=case.head_dim_v,
+        interpret=True,
+    )
+    outputs = jax.jit(bound.fn)(inputs, bound.plan)
+    return judge(
+        kda_tpu.max_abs_error(outputs, kda_tpu.kda_reference(inputs, case.lengths, case.gate)),
+        kda_tpu.tolerance(case.dtype),
+        reference="the fp32 recurrence",
+        outputs=f"o and final state, interpreted on {sum(case.lengths)} tokens",
+    )
+
+
+def packing(call: Call, replay: bool) -> tuple[int, ...]:
     """The sequences of one kernel call.
 
     A replay pads the packed axis to a serving bucket with one trailing dummy sequence, as the

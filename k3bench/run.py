@@ -206,7 +206,7 @@ class Run:
         for point in mine:
             record = point.record
             verdict = record["correctness"]
-            if verdict["status"] != "ok":
+            if verdict["status"] in ("wrong", "failed"):
                 values = ", ".join(f"{k}={v}" for k, v in record["parameters"].items())
                 self.console.print(
                     f"k3bench: {verdict['status'].upper()}, no speed recorded: "

@@ -8,9 +8,11 @@ from kda_tpu.inputs import KdaCase, KdaInputs, input_shapes, make_inputs
 from kda_tpu.interface import Bound, Implementation, Support
 from kda_tpu.reference import kda_reference
 from kda_tpu.tolerance import max_abs_error, tolerance
+from kda_tpu.variants import VARIANTS
 
 __all__ = [
     "IMPLEMENTATIONS",
+    "VARIANTS",
     "Bound",
     "Gate",
     "Implementation",

@@ -2,6 +2,7 @@
 
 from kda_tpu import chunked_xla, original, recurrent_xla
 from kda_tpu.interface import Implementation
+from kda_tpu.ladder.rungs import LADDER
 
 # The yardsticks in plain XLA first, then the ladder, baseline first. ``auto`` starts at the end.
 IMPLEMENTATIONS: dict[str, Implementation] = {
@@ -10,5 +11,6 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         recurrent_xla.IMPLEMENTATION,
         chunked_xla.IMPLEMENTATION,
         original.IMPLEMENTATION,
+        *LADDER.values(),
     )
 }

@@ -20,7 +20,7 @@ DTYPES = ("bfloat16", "float32")
 INITIAL_STATES = ("random", "zero")
 
 # The mean of the raw gate. With A_log and dt_bias as drawn below, the median log decay of a step
-# is, bounded | unbounded: weak -0.03 | -0.007, typical -0.6 | -0.13, strong -4.9 | -4.0.
+# is about, bounded | unbounded: weak -0.06 | -0.006, typical -0.7 | -0.11, strong -4.9 | -3.5.
 _GATE_MEAN = {"weak": -5.0, "typical": -2.0, "strong": 4.0}
 # A state that a typical prefill leaves behind has entries of about this standard deviation.
 _STATE_STD = 0.1

@@ -17,13 +17,13 @@ def _step(
     state: jax.Array, token: tuple[jax.Array, ...], scale: float
 ) -> tuple[jax.Array, jax.Array]:
     """One token of every sequence: state [N, H, K, V]; q, k, log decay [N, H, K]; v [N, H, V]."""
-    q, k, v, decay_log, beta, present = token
+    q, k, v, decay_log, beta = token
     decayed = jnp.exp(decay_log)[..., None] * state
     predicted = jnp.einsum("nhkv,nhk->nhv", decayed, k, precision=_HIGHEST)
     correction = beta[..., None] * (v - predicted)
     updated = decayed + k[..., :, None] * correction[..., None, :]
     o = scale * jnp.einsum("nhkv,nhk->nhv", updated, q, precision=_HIGHEST)
-    return jnp.where(present[:, None, None, None], updated, state), o
+    return updated, o
 
 
 @functools.partial(jax.jit, static_argnames=("gate", "scale"))
@@ -32,12 +32,13 @@ def _side_by_side(
 ) -> tuple[jax.Array, jax.Array]:
     """token, present: [L, N], the packed index of step l of sequence n, and whether it exists."""
 
-    def by_step(x: jax.Array) -> jax.Array:  # [1, T, ...] -> [L, N, ...], absent tokens zero
+    def by_step(x: jax.Array) -> jax.Array:
+        """[1, T, ...] to [L, N, ...]. Absent tokens are zero: a step of those is the identity."""
         rows = x[0].astype(jnp.float32)[token]
         return jnp.where(present.reshape(present.shape + (1,) * (rows.ndim - 2)), rows, 0.0)
 
     decay_log = log_decay(gate, inputs.g, inputs.A_log, inputs.dt_bias)
-    steps = (*map(by_step, (inputs.q, inputs.k, inputs.v, decay_log, inputs.beta)), present)
+    steps = tuple(map(by_step, (inputs.q, inputs.k, inputs.v, decay_log, inputs.beta)))
     final_state, o = jax.lax.scan(
         lambda s, t: _step(s, t, scale), inputs.initial_state.astype(jnp.float32), steps
     )

@@ -73,8 +73,8 @@ def execute(
     }
     namespace |= {"UNKNOWN": scalar.UNKNOWN, "tables": dict(operands or {})}
     source = program.source()
-    # The text is generated from a fixed table of operations: no word of the dump enters it but
-    # register numbers and integers.
+    # The text is generated from a fixed table of operations: nothing of the dump enters it but
+    # register numbers, integers, and names of allocations as quoted strings.
     exec(compile(source, f"<scalar program of {name}>", "exec"), namespace)
     block_counts = [0] * len(blocks)
     assumed = [False] * len(blocks)

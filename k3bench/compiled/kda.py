@@ -18,11 +18,12 @@ def build(**point: Any) -> Built:
     import kda_tpu
 
     p = KdaPoint.from_json(point)
-    if p.implementation not in kda_tpu.IMPLEMENTATIONS:
+    known = {**kda_tpu.IMPLEMENTATIONS, **kda_tpu.VARIANTS}
+    if p.implementation not in known:
         raise UnsupportedError(
-            f"implementation {p.implementation!r}: use one of {', '.join(kda_tpu.IMPLEMENTATIONS)}"
+            f"implementation {p.implementation!r}: use one of {', '.join(known)}"
         )
-    implementation = kda_tpu.IMPLEMENTATIONS[p.implementation]
+    implementation = known[p.implementation]
     gate = kda_tpu.Gate(p.gate)
     case = kda_tpu.KdaCase(
         lengths=p.lengths,

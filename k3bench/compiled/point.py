@@ -16,7 +16,7 @@ class KdaPoint:
     """One KDA prefill call: N sequences packed on one token axis.
 
     Attributes:
-        implementation: a name of kda_tpu.IMPLEMENTATIONS.
+        implementation: a name of kda_tpu.IMPLEMENTATIONS or kda_tpu.VARIANTS.
         lengths: tokens of each sequence, zeros allowed.
         heads: H on this chip.
         head_dim_k, head_dim_v: K and V.

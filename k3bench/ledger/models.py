@@ -116,6 +116,7 @@ class Result(Base):
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     run_id: Mapped[str | None] = mapped_column(ForeignKey("run.id"), index=True)
     source: Mapped[str | None] = mapped_column(Text)
+    figures: Mapped[dict[str, Any] | None] = mapped_column(CanonicalJson)
 
     __table_args__ = (
         ForeignKeyConstraint(

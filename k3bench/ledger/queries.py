@@ -63,6 +63,7 @@ class ResultRow:
     correctness_detail: str | None
     run_id: str | None
     source: str | None
+    figures: Mapping[str, Scalar] | None
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; the documented keys first and in order, further ones after them."""
@@ -97,6 +98,7 @@ class ResultRow:
             "correctness_detail": self.correctness_detail,
             "run_id": self.run_id,
             "source": self.source,
+            "figures": None if self.figures is None else dict(self.figures),
         }
 
 

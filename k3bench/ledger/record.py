@@ -74,11 +74,13 @@ class Record:
     started_at: datetime
     run_id: str | None
     source: str | None
+    figures: Mapping[str, Scalar] | None
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain JSON types, every key present; ``parse_record`` is its inverse."""
         document = {name: getattr(self, name) for name in RECORD_KEYS}
         document["parameters"] = dict(self.parameters)
+        document["figures"] = None if self.figures is None else dict(self.figures)
         document["samples_s"] = list(self.samples_s)
         document["correctness"] = {
             name: getattr(self.correctness, name) for name in Correctness.__slots__
@@ -263,6 +265,7 @@ _PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "started_at": utc_time,
     "run_id": text,
     "source": text,
+    "figures": _parameters,
 }
 _REQUIRED = frozenset(
     {"id", "benchmark", "parameters", "implementation", "kind", "device", "samples_s", "n"}

@@ -42,6 +42,7 @@ def _check_provenance(record: Record) -> None:
                 fail(field, "is null: a measured record says where and what was measured")
         if record.samples_s and record.clock is None:
             fail("clock", "is null beside samples: say wall or device")
+        _check_no_figures(record)
         return
     if record.samples_s:
         fail("samples_s", f"must be empty: kind is {record.kind}, not measured")
@@ -50,11 +51,17 @@ def _check_provenance(record: Record) -> None:
             fail("source", "is null: a published figure says where it comes from")
         if record.manifest_id is not None:
             fail("manifest_id", "must be null: a published figure was not made here")
+        _check_no_figures(record)
     else:
         if record.clock is not None:
             fail("clock", f"must be null: nothing was timed, kind is {record.kind}")
         if record.n != 0:
             fail("n", f"must be 0: kind is {record.kind}, nothing was sampled")
+
+
+def _check_no_figures(record: Record) -> None:
+    if record.figures is not None:
+        fail("figures", f"must be null: kind is {record.kind}, no compiler stated them")
 
 
 def _check_no_speed(record: Record) -> None:

@@ -138,6 +138,7 @@ class Result:
             "started_at": self.started_at,
             "run_id": self.run_id,
             "source": None,
+            "figures": None,
         }
 
 

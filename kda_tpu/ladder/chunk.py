@@ -5,7 +5,7 @@ these run, in which order and what lies in HBM between them; never in the arithm
 agree bit by bit. The state is carried transposed, [V, K]: the decay then scales it as a row.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,21 +13,22 @@ import jax.numpy as jnp
 from kda_tpu.gate import LOG2_E, Gate, activate
 from kda_tpu.ladder.any_gate import pairwise_scores
 from kda_tpu.ladder.dots import Dots
-from kda_tpu.ladder.safe_gate import STRIP, Scores, exponent_shift, strip_scores
+from kda_tpu.ladder.safe_gate import STRIP, exponent_shift, strip_scores
 from kda_tpu.ladder.solve import inverse_less_identity
+from kda_tpu.ladder.stages import Stages
 
 
 class Prepared(NamedTuple):
-    """A chunk of one head, ready to meet its state. BT rows.
+    """A chunk of one head, ready to meet its state.
 
-    attention: [BT, BT]; inverse: [BT, BT], (I + L)^-1 - I; q_decayed, k_decayed: [BT, K]: in
-    Dots.operand_dtype. k_rest: [BT, K], decay: [1, K]: fp32. See safe_gate.Scores.
+    attention: [BT, BT]; inverse: [BT, BT], (I + L)^-1 - I; decayed: [2 BT, K], k_decayed over
+    q_decayed: each as Dots.stack_parts leaves it. k_rest: [BT, K], decay: [1, K]: fp32.
+    See safe_gate.Scores.
     """
 
     attention: jax.Array
     inverse: jax.Array
-    q_decayed: jax.Array
-    k_decayed: jax.Array
+    decayed: jax.Array
     k_rest: jax.Array
     decay: jax.Array
 
@@ -61,7 +62,7 @@ def log2_decay(
     return jnp.where(row < valid, decay, 0.0)
 
 
-def scores(
+def prepare(
     dots: Dots,
     gate: Gate,
     safe_gate: bool,
@@ -69,21 +70,23 @@ def scores(
     k: jax.Array,
     beta: jax.Array,
     decay: jax.Array,
-) -> Scores:
-    """q, k, decay (log2): [BT, K] fp32; beta: [BT, 1] fp32."""
+    held: Any = None,
+) -> Stages[Prepared]:
+    """q, k, decay (log2): [BT, K] fp32; beta: [BT, 1] fp32. Padding: k, beta and decay zero.
+
+    held: see any_gate.pairwise_scores.
+    """
     if safe_gate:
-        return strip_scores(dots, exponent_shift(gate), q, k, beta, scan_rows(decay, STRIP))
-    return pairwise_scores(q, k, beta, scan_rows(decay, decay.shape[0]))
-
-
-def prepare(dots: Dots, found: Scores) -> Prepared:
-    """Solves for the inverse and rounds to what ``advance`` reads."""
-    dtype = dots.operand_dtype
+        since_strip = scan_rows(decay, STRIP)
+        found = yield from strip_scores(dots, exponent_shift(gate), q, k, beta, since_strip)
+    else:
+        whole = scan_rows(decay, decay.shape[0])
+        found = yield from pairwise_scores(q, k, beta, whole, held)
+    inverse = yield from inverse_less_identity(dots, found.lower)
     return Prepared(
-        attention=found.attention.astype(dtype),
-        inverse=inverse_less_identity(dots, found.lower).astype(dtype),
-        q_decayed=found.q_decayed.astype(dtype),
-        k_decayed=found.k_decayed.astype(dtype),
+        attention=dots.stack_parts(found.attention),
+        inverse=dots.stack_parts(inverse),
+        decayed=dots.stack_parts(jnp.concatenate([found.k_decayed, found.q_decayed])),
         k_rest=found.k_rest,
         decay=found.decay,
     )
@@ -91,15 +94,19 @@ def prepare(dots: Dots, found: Scores) -> Prepared:
 
 def advance(
     dots: Dots, scale: float, chunk: Prepared, v_beta: jax.Array, state: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+) -> Stages[tuple[jax.Array, jax.Array]]:
     """o [BT, V] and the state after the chunk [V, K], fp32.
 
     v_beta: [BT, V] fp32, beta v; state: [V, K] fp32, transposed.
-    v' = (I + L)^-1 (beta v - (beta k 2^G) S) is solved once, on the right-hand side.
+    v' = (I + L)^-1 (beta v - (beta k 2^G) S) is solved once, on the right-hand side. All products
+    are fine ones: rounding S and v' to bf16 reached 1e-3 in the state under weak gates, where the
+    errors of some hundred tokens add up (threshold 5e-4; like this 2e-4).
     """
-    rows = chunk.k_decayed.shape[0]
-    read = dots.once(jnp.concatenate([chunk.k_decayed, chunk.q_decayed]), state, "nt")
+    rows = chunk.k_rest.shape[0]
+    read = dots.fine(chunk.decayed, state, "nt")
+    yield
     right = v_beta - read[:rows]
-    v_new = right + dots.once(chunk.inverse, right)
-    o = scale * (read[rows:] + dots.once(chunk.attention, v_new))
+    v_new = right + dots.fine(chunk.inverse, right)
+    yield
+    o = scale * (read[rows:] + dots.fine(chunk.attention, v_new))
     return o, chunk.decay * state + dots.sum_of_rows(v_new, chunk.k_rest)

@@ -36,16 +36,43 @@ class Dots:
 
     exact: bool
 
-    @property
-    def operand_dtype(self) -> jnp.dtype:
-        """What an operand may be stored as without changing ``once``."""
-        return jnp.dtype(jnp.float32 if self.exact else jnp.bfloat16)
-
     def once(self, a: jax.Array, b: jax.Array, form: str = "nn") -> jax.Array:
         """One MXU pass: operands rounded to bf16."""
         if self.exact:
             return _dot(a, b, form, jax.lax.Precision.HIGHEST)
         return _dot(a.astype(jnp.bfloat16), b.astype(jnp.bfloat16), form, None)
+
+    def once_and_finer(
+        self, a: jax.Array, finer: jax.Array, b: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """(a b^T, finer b^T): b and a rounded to bf16, ``finer`` kept to 2^-16.
+
+        a, finer: [n, K]; b: [N, K]. The parts are stacked as rows against one load of b.
+        """
+        n = a.shape[0]
+        if self.exact:
+            both = self.once(jnp.concatenate([a, finer]), b, "nt")
+            return both[:n], both[n:]
+        high, low = split(finer)
+        parts = self.once(jnp.concatenate([a.astype(jnp.bfloat16), high, low]), b, "nt")
+        return parts[:n], parts[n : 2 * n] + parts[2 * n :]
+
+    def stack_parts(self, a: jax.Array) -> jax.Array:
+        """a [n, m] fp32 as ``fine`` takes it: [2 n, m] bf16, high over low; unchanged if exact."""
+        return a if self.exact else jnp.concatenate(split(a))
+
+    def fine(self, a: jax.Array, b: jax.Array, form: str = "nn") -> jax.Array:
+        """a @ b, or a @ b^T for ``nt``, to 2^-16 in one contraction.
+
+        a: from stack_parts; b: fp32. The parts of a are rows and those of b columns of the result,
+        so four products come of one load of b, and three of them are summed.
+        """
+        if self.exact:
+            return self.once(a, b, form)
+        n = a.shape[0] // 2
+        width = b.shape[1 if form == "nn" else 0]
+        parts = self.once(a, jnp.concatenate(split(b), axis=1 if form == "nn" else 0), form)
+        return parts[:n, :width] + (parts[:n, width:] + parts[n:, :width])
 
     def sum_of_rows(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """a^T @ b, a: [n, M], b: [n, N], to 2^-16: three products summed in one contraction.

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from kda_tpu.errors import KdaArgumentError
 from kda_tpu.gate import LOG2_E, Gate
 from kda_tpu.ladder.dots import Dots
+from kda_tpu.ladder.stages import Stages
 
 STRIP = 16
 # The largest exponent that fp32 and bf16 hold with room for the mantissa.
@@ -82,11 +83,12 @@ def strip_scores(
     k: jax.Array,
     beta: jax.Array,
     since_strip: jax.Array,
-) -> Scores:
-    """Scores by one GEMM a strip.
+) -> Stages[Scores]:
+    """Scores by one GEMM a strip, each a stage.
 
     q, k: [BT, K] fp32; beta: [BT, 1] fp32; since_strip: [BT, K] fp32, G_i - r: the cumulative
-    log2 decay since the row's strip began, >= -2 shift.
+    log2 decay since the row's strip began, >= -2 shift. The solve is more sensitive to L than the
+    output to A, so L's rows go in unrounded.
     """
     chunk, _ = k.shape
     shifted = since_strip + float(shift)
@@ -102,16 +104,16 @@ def strip_scores(
         columns.append(k_down[rows])
         behind = chunk - start - STRIP
         right = columns + ([jnp.zeros_like(k[:behind])] if behind else [])
-        left = jnp.concatenate([q_up[rows], k_beta_up[rows]], axis=0)
-        block = dots.once(left, jnp.concatenate(right, axis=0), "nt")  # [2 STRIP, BT]
-        attention.append(block[:STRIP])
-        lower.append(block[STRIP:])
+        a_rows, l_rows = dots.once_and_finer(q_up[rows], k_beta_up[rows], jnp.concatenate(right))
+        attention.append(a_rows)
+        lower.append(l_rows)
         q_decayed.append(q_up[rows] * reach)
         k_decayed.append(k_beta_up[rows] * reach)
         through = up[start + STRIP - 1 : start + STRIP] * 2.0**-shift
         reach = reach * through
         carry = through if behind else through * 2.0**shift
         columns = [column * carry for column in columns]
+        yield
     return Scores(
         attention=jnp.where(triangle(chunk, strict=False), jnp.concatenate(attention), 0.0),
         lower=jnp.where(triangle(chunk, strict=True), jnp.concatenate(lower), 0.0),

@@ -17,23 +17,33 @@ import jax
 import jax.numpy as jnp
 
 from kda_tpu.ladder.dots import Dots
+from kda_tpu.ladder.stages import Stages
 
 _FIRST = 4
 
 
-def inverse_less_identity(dots: Dots, lower: jax.Array) -> jax.Array:
-    """Y = (I + L)^-1 - I, fp32. lower: L, [n, n] fp32, strictly lower triangular, n = 4 * 2^m."""
+def inverse_less_identity(dots: Dots, lower: jax.Array) -> Stages[jax.Array]:
+    """Y = (I + L)^-1 - I, fp32. lower: L, [n, n] fp32, strictly lower triangular, n = 4 * 2^m.
+
+    Every matrix product is a stage.
+    """
     size = lower.shape[0]
     i = jax.lax.broadcasted_iota(jnp.int32, (size, size), 0)
     j = jax.lax.broadcasted_iota(jnp.int32, (size, size), 1)
-    near = jnp.where(i // _FIRST == j // _FIRST, lower, 0.0)
+    # Indices that differ in bit b and none above lie in neighbouring blocks of 2^b.
+    apart = i ^ j
+    near = jnp.where(apart < _FIRST, lower, 0.0)
     square = dots.once(near, near)
+    yield
     inverse = square - near - dots.once(near, square)  # (I - N)(I + N^2) - I
+    yield
     block = _FIRST
     while block < size:
-        # Same pair of blocks, not the same block: B of every pair at once.
-        pair = jnp.where((i // block) ^ (j // block) == 1, lower, 0.0)
+        # B of every pair of blocks at once.
+        pair = jnp.where((apart >= block) & (apart < 2 * block), lower, 0.0)
         right = pair + dots.once(pair, inverse)
+        yield
         inverse = inverse - right - dots.once(inverse, right)
+        yield
         block *= 2
     return inverse

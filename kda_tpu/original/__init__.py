@@ -20,22 +20,11 @@ from kda_tpu.layout import CHUNK, PaddedLayout, gate_pad, padded_layout
 from kda_tpu.original.gate_cumsum import gate_cumsum
 from kda_tpu.original.intra import intra
 from kda_tpu.original.output import output
+from kda_tpu.original.packing import gather, scatter
 from kda_tpu.original.recurrence import recurrence
 
 # The largest head dims for which the ahead-of-time compile for TPU v6e was checked (bf16, fp32).
 MAX_HEAD_DIM = 512
-
-
-def _gather(x: jax.Array, layout: PaddedLayout, pad: float) -> jax.Array:
-    """[1, T, H, ...] to [H, P, ...], padding filled with ``pad``."""
-    rows = x[0].at[layout.token_of_slot].get(mode="fill", fill_value=pad)
-    return jnp.swapaxes(rows, 0, 1)
-
-
-def _scatter(o: jax.Array, layout: PaddedLayout, tokens: int) -> jax.Array:
-    """[H, P, V] back to [1, T, H, V]; zero past the packing's tokens."""
-    packed = jnp.swapaxes(o, 0, 1)[layout.slot_of_token]
-    return jnp.pad(packed, ((0, tokens - packed.shape[0]), (0, 0), (0, 0)))[None]
 
 
 @functools.cache
@@ -45,9 +34,9 @@ def _prefill(gate: Gate, scale: float, max_chunks: int, interpret: Any) -> Prefi
         if max_chunks == 0:
             return jnp.zeros_like(inputs.v, inputs.q.dtype), initial_state
         how = {"chunk": CHUNK, "interpret": interpret}
-        q, k, v = (_gather(x, layout, 0.0) for x in (inputs.q, inputs.k, inputs.v))
-        g = _gather(inputs.g, layout, gate_pad(gate))
-        beta = _gather(inputs.beta.astype(jnp.float32), layout, 0.0)
+        q, k, v = (gather(x, layout, 0.0) for x in (inputs.q, inputs.k, inputs.v))
+        g = gather(inputs.g, layout, gate_pad(gate))
+        beta = gather(inputs.beta.astype(jnp.float32), layout, 0.0)
         beta = beta.reshape(beta.shape[0], -1, 1, CHUNK)
         G = gate_cumsum(g, inputs.A_log, inputs.dt_bias, layout.chunks.valid, gate=gate, **how)
         A, u, w, kg, decay = intra(q, k, v, G, beta, **how)
@@ -56,7 +45,7 @@ def _prefill(gate: Gate, scale: float, max_chunks: int, interpret: Any) -> Prefi
             max_chunks=max_chunks, **how,
         )  # fmt: skip
         o = output(q, G, A, h, v_new, scale=scale, **how)
-        return _scatter(o, layout, inputs.q.shape[1]), final_state
+        return scatter(o, layout, inputs.q.shape[1]), final_state
 
     return original
 

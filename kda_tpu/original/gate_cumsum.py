@@ -45,12 +45,12 @@ def gate_cumsum(
 
     def kernel(valid_ref, g_ref, a_log_ref, dt_bias_ref, out_ref) -> None:
         decay = activate(gate, g_ref[...], a_log_ref[...], dt_bias_ref[...])
-        row = jax.lax.broadcasted_iota(jnp.int32, decay.shape, 0)
-        # The raw gate's pad value alone is not enough: see layout.gate_pad.
+        G = inclusive_cumsum(decay * LOG2_E)
+        # Padding repeats the G of the last token, because the chunk's decay is read off its last
+        # row: a raw gate's pad value need not saturate (layout.gate_pad), and even where padding
+        # adds 0 the tree adds it in another order, which moved final states by 1.2e-5.
+        row = jax.lax.broadcasted_iota(jnp.int32, G.shape, 0)
         valid = valid_ref[pl.program_id(1)]
-        G = inclusive_cumsum(jnp.where(row < valid, decay * LOG2_E, 0.0))
-        # The tree adds up a padding row in another order than the last token's, so G there would
-        # differ in its last bits; the chunk's decay is read off its last row. Repeat the token's.
         last = jnp.sum(jnp.where(row == valid - 1, G, 0.0), axis=0, keepdims=True)
         out_ref[...] = jnp.where(row < valid, G, last)
 

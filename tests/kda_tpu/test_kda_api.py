@@ -41,7 +41,11 @@ def test_prefill_matches_the_oracle(implementation):
 
 
 def test_prefill_works_under_jit_with_a_concrete_packing():
-    jitted = jax.jit(lambda q, rest: kda_prefill(q, **rest, cu_seqlens=CU_SEQLENS))
+    jitted = jax.jit(
+        lambda q, rest: kda_prefill(
+            q, **rest, cu_seqlens=CU_SEQLENS, implementation="recurrent_xla"
+        )
+    )
     rest = {k: v for k, v in arguments().items() if k not in ("q", "cu_seqlens", "gate")}
     outputs = jitted(arguments()["q"], rest)
     assert max_abs_error(outputs, oracle_of(CASE)) <= tolerance("float32")
@@ -55,7 +59,9 @@ def test_no_initial_state_means_zeros():
 
 def test_an_activated_gate_needs_no_gate_parameters():
     case = small_case(MIXED, ACTIVATED)
-    outputs = kda_prefill(**{**arguments(case), "A_log": None, "dt_bias": None})
+    outputs = kda_prefill(
+        **{**arguments(case), "A_log": None, "dt_bias": None}, implementation="recurrent_xla"
+    )
     assert max_abs_error(outputs, oracle_of(case)) <= tolerance("float32")
 
 
@@ -164,7 +170,7 @@ def test_auto_gives_every_reason_when_none_can_run(monkeypatch):
 
 
 def test_the_table_is_in_ladder_order_and_keyed_by_name():
-    assert list(IMPLEMENTATIONS) == ["recurrent_xla", "chunked_xla", "original"]
+    assert list(IMPLEMENTATIONS)[:3] == ["recurrent_xla", "chunked_xla", "original"]
     for name, implementation in IMPLEMENTATIONS.items():
         assert implementation.name == name
         assert implementation.summary and "\n" not in implementation.summary

@@ -111,8 +111,12 @@ def test_what_the_kernels_write_is_linear_in_tokens():
 
 
 def test_uninitialised_memory_reaches_no_output():
-    """Interpreted as a TPU would run it, with every buffer full of NaN until it is written."""
-    case = small_case((5, 0), heads=1, head_dim_k=16, head_dim_v=8)
+    """Interpreted as a TPU would run it, with every buffer full of NaN until it is written.
+
+    The empty sequence comes last, where it has no chunk of its own to write, and two heads make
+    the grid leave a block and come back.
+    """
+    case = small_case((5, 0), heads=2, head_dim_k=16, head_dim_v=8)
     poisoned = pltpu.InterpretParams(uninitialized_memory="nan")
     bound = bind(case, interpret=poisoned)
     outputs = jax.jit(bound.fn)(inputs_of(case), bound.plan)

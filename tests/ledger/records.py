@@ -62,6 +62,7 @@ def measured(
         "started_at": "2026-08-01T12:00:00+00:00",
         "run_id": "run-1",
         "source": None,
+        "figures": None,
         **figures(samples_s, tokens),
     }
     return {**record, **changes}
@@ -146,6 +147,8 @@ def any_record(draw: st.DrawFn, manifest_id: str) -> Record:
     kind = draw(st.sampled_from(["measured", "compiled", "modelled", "published"]))
     if kind != "measured":
         record |= unmeasured(kind)
+    if kind in ("compiled", "modelled"):
+        record["figures"] = draw(st.none() | st.dictionaries(_text, _scalars, max_size=4))
     if draw(st.booleans()):
         record |= wrong(draw(st.sampled_from(["wrong", "failed"])))
     return record

@@ -9,6 +9,7 @@ from ledger.records import wrong
 from k3bench.ledger import ingest, open_ledger
 from k3bench.ledger.check import check
 from k3bench.ledger.column_types import pack_float64
+from k3bench.ledger.upgrade import HEAD
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_a_good_ledger_is_counted_and_found_good(ledger, manifest, make_record):
     assert report.to_json() == {
         "ok": True,
         "ledger": ledger.name,
-        "revision": "0001",
+        "revision": HEAD,
         "file_checks": ["integrity_check", "foreign_key_check"],
         "results": 3,
         "samples": 9,

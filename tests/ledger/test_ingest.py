@@ -146,6 +146,7 @@ def test_a_malformed_manifest_is_refused_by_position(ledger, make_record):
 def contradictions() -> dict[str, tuple[dict[str, Any], str]]:
     """Name to changes of a valid measured record, and what the refusal must say."""
     return {
+        "figures": ({"figures": {"cycles": 1}}, "figures: must be null: kind is measured"),
         "median": ({"median_s": 0.00200001}, "median_s: is 0.00200001, but the samples give"),
         "p10": ({"p10_s": 0.001}, "p10_s: is 0.001, but"),
         "p90": ({"p90_s": None}, "p90_s: is None, but"),

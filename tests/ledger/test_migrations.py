@@ -35,8 +35,18 @@ def schema_of(path) -> dict[str, str]:
 
 
 def _levelled(sql: str) -> str:
-    lines = [re.sub(r"\s+", " ", line).strip(" ,") for line in sql.splitlines()]
-    return "\n".join(sorted(line for line in lines if line))
+    # One line a column or constraint: a column added later stands after the constraints.
+    opening, _, rest = sql.partition("(")
+    body, _, closing = rest.rpartition(")")
+    parts, depth, start = [], 0, 0
+    for position, character in enumerate(body):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append(body[start:position])
+            start = position + 1
+    parts.append(body[start:])
+    levelled = sorted(re.sub(r"\s+", " ", part).strip() for part in parts)
+    return "\n".join([opening.strip(), *levelled, closing.strip()])
 
 
 def test_an_empty_file_gets_the_schema_of_the_models(ledger):
@@ -159,3 +169,19 @@ def test_statements_of_a_transaction_begin_as_they_should(ledger):
         list(iterate_records(session))
     ingest(ledger, [], runs=[{"id": "r", "started_at": "2026-08-01T12:00:00Z"}])
     assert begun == ["BEGIN", "BEGIN IMMEDIATE"]
+
+
+def test_rows_written_before_figures_existed_are_kept_and_have_none(
+    ledger, path, manifest, make_record
+):
+    record = make_record()
+    ingest(ledger, [record], [manifest])
+    writer = ledger.engine.execution_options(**{_WRITE: True})
+    with writer.begin() as connection:
+        downgrade(connection, "0001")
+        columns = {column["name"] for column in inspect(connection).get_columns("result")}
+        assert "figures" not in columns
+    with open_ledger(str(path)) as upgraded, upgraded.session() as session:
+        [kept] = iterate_records(session)
+    assert kept.id == record["id"] and kept.figures is None
+    assert kept.samples_s == tuple(record["samples_s"])

@@ -81,7 +81,8 @@ def _record(page: dict[str, Any], figure: dict[str, Any], workload_sha256: str) 
     }
     # The id follows from the content: seeding twice changes nothing, a corrected figure is new.
     digest = hashlib.sha256(canonical_json(record).encode()).hexdigest()
-    return {"id": digest[:_ID_DIGITS], **record}
+    # figures is not part of it: it came later, is null here, and ids do not change.
+    return {"id": digest[:_ID_DIGITS], **record, "figures": None}
 
 
 def _seconds(milliseconds: Decimal | int | None) -> float | None:

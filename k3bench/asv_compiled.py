@@ -1,0 +1,234 @@
+"""Glue: compiled figures as plain asv ``track_*`` numbers, and as records of the ledger.
+
+A benchmark names a case and a figure. The first figure asked for compiles the point; the others
+find it in the cache. The benchmark that asks for ``modelled_ms`` also keeps two records, one of
+kind ``compiled`` (what the compiler states) and one of kind ``modelled`` (the time that follows).
+"""
+
+import contextlib
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import joblib  # type: ignore[import-untyped]
+
+from k3bench.asv_type import (
+    DRY_RUN_VARIABLE,
+    MANIFEST_VARIABLE,
+    PointFailedError,
+    _require_kernels_of_commit,
+    _required,
+)
+from k3bench.compiled import CompiledError, CompiledResult, KdaPoint, compile_points, get_target
+from k3bench.compiled.verdicts import kept_verdict
+from k3bench.journal import RUN_DIRECTORY_VARIABLE, RunJournal, point_key
+from k3bench.ledger import LedgerError, open_ledger
+from k3bench.ledger.ingest import ingest
+from k3bench.measure import Correctness, Result, WorkloadRef
+from k3bench.measure.point import utc_now
+
+# Figure to its unit, as asv shows it. Less is better for all of them.
+UNITS: Mapping[str, str] = {
+    "modelled_ms": "ms (modelled)",
+    "kernel_cycles": "cycles",
+    "spill_stores": "spilled registers",
+    "hbm_bytes": "bytes of HBM traffic",
+    "vmem_bytes": "bytes of scoped VMEM",
+}
+RECORDED_WITH = "modelled_ms"
+
+
+@dataclass(frozen=True)
+class CompiledCase:
+    """One compiled point as the suite names it.
+
+    Attributes:
+        benchmark: asv's name of the benchmark that tracks ``modelled_ms``.
+        version: its explicit version.
+        parameters: asv's parameters, without the implementation.
+        workload: name and hash of the lengths.
+        tokens: that the workload holds.
+        point: what is compiled.
+        check: judges the kernel in its interpreter; a kernel that is not right gets no time.
+        target: for what.
+    """
+
+    benchmark: str
+    version: str
+    parameters: Mapping[str, str | int | float | bool]
+    workload: WorkloadRef
+    tokens: int
+    point: KdaPoint
+    check: Callable[[], Correctness]
+    target: str = "v6e"
+
+
+def track(case: CompiledCase, figure: str) -> float:
+    """One figure of a case; NaN where the implementation does not take the point.
+
+    Raises PointFailedError where the compiler refuses it (scoped VMEM, an error) or the kernel is
+    wrong: the ledger has it as failed or wrong, asv as failed.
+    """
+    _require_kernels_of_commit()
+    [result] = compile_points([case.point], get_target(case.target))
+    if result.status == "unsupported":
+        print(f"k3bench: skipped: {result.detail}")
+        return math.nan
+    verdict = verdict_on(case, result)
+    if figure == RECORDED_WITH:
+        _record(case, result, verdict)
+    if verdict.status != "ok":
+        sys.tracebacklimit = 0  # asv prints it; the line below is all there is to say
+        raise PointFailedError(
+            f"k3bench: {verdict.status.upper()}: {case.benchmark} {dict(case.parameters)} "
+            f"{result.implementation}: {verdict.detail}"
+        )
+    return float(getattr(result, figure))
+
+
+def verdict_on(case: CompiledCase, result: CompiledResult) -> Correctness:
+    """``failed`` where the compiler refused the point, else what the interpreter's check says."""
+    if result.status != "ok":
+        return Correctness("failed", detail=f"{result.status}: {result.detail}"[:500])
+    return kept_verdict(result.implementation, case.check)
+
+
+def warm_up(cases: Sequence[CompiledCase]) -> None:
+    """Compiles cases in parallel into the cache, for an asv ``setup_cache``.
+
+    What cannot be compiled is left to the benchmark that asks for it, which then says so.
+    """
+    _require_kernels_of_commit()
+    for target in dict.fromkeys(case.target for case in cases):
+        points = [case.point for case in cases if case.target == target]
+        with contextlib.suppress(CompiledError):
+            compile_points(points, get_target(target), jobs=joblib.cpu_count())
+
+
+def records_of(
+    case: CompiledCase,
+    result: CompiledResult,
+    verdict: Correctness,
+    *,
+    manifest_id: str | None,
+    commit: str | None,
+    run_id: str | None,
+) -> list[dict[str, Any]]:
+    """The ledger's records of a compiled point: ``compiled``, and ``modelled`` where it is ok."""
+    started_at = utc_now()
+
+    def record(kind: Any, correctness: Correctness) -> dict[str, Any]:
+        return Result(
+            benchmark=case.benchmark,
+            parameters=case.parameters,
+            implementation=result.implementation,
+            kind=kind,
+            device=result.device,
+            clock=None,
+            preset=None,
+            warmup=None,
+            samples_s=(),
+            compile_s=result.compile_s,
+            tokens=case.tokens,
+            padded_tokens=result.padded_tokens,
+            correctness=correctness,
+            workload_id=case.workload.id,
+            workload_sha256=case.workload.sha256,
+            manifest_id=manifest_id,
+            commit=commit,
+            started_at=started_at,
+            run_id=run_id,
+        ).to_record()
+
+    if verdict.status != "ok":
+        figures = {
+            "wanted_vmem_bytes": result.wanted_vmem_bytes,
+            "limit_vmem_bytes": result.limit_vmem_bytes,
+        }
+        stated = {name: value for name, value in figures.items() if value is not None}
+        return [record("compiled", verdict) | {"figures": {**_versions(result), **stated}}]
+    seconds = (result.modelled_ms or 0.0) / 1e3
+    return [
+        record("compiled", verdict) | {"figures": compiled_figures(result)},
+        record("modelled", verdict)
+        | {
+            "median_s": seconds,
+            "tokens_per_s": case.tokens / seconds,
+            "figures": modelled_figures(result),
+        },
+    ]
+
+
+def compiled_figures(result: CompiledResult) -> dict[str, str | int | float]:
+    """What the compiler states, flat: ``slot.MXU`` and ``share.stall`` are shares of cycles."""
+    return {
+        **_versions(result),
+        **{
+            name: getattr(result, name)
+            for name in (
+                "kernel_cycles",
+                "stall_cycles",
+                "spill_stores",
+                "spill_fills",
+                "vmem_bytes",
+                "hbm_bytes",
+            )
+        },
+        **{f"xla_ops.{name}": value for name, value in result.xla_ops.items()},
+        **{f"assumed.{name}": value for name, value in result.assumed.items()},
+        **{f"slot.{name}": share for name, share in result.slots.items()},
+        **{f"share.{name}": share for name, share in result.breakdown.items()},
+    }
+
+
+def modelled_figures(result: CompiledResult) -> dict[str, str | int | float]:
+    """What goes with a modelled time: the model's error, and times no schedule can beat."""
+    bounds = {f"bound.{name}_s": ms / 1e3 for name, ms in result.lower_bounds_ms.items()}
+    errors = {f"model_error.{name}": value for name, value in (result.modelled_error or {}).items()}
+    return {"fingerprint": result.fingerprint, **bounds, **errors}
+
+
+def _versions(result: CompiledResult) -> dict[str, str | int | float]:
+    return {"fingerprint": result.fingerprint, "jax": result.jax, "libtpu": result.libtpu}
+
+
+def _record(case: CompiledCase, result: CompiledResult, verdict: Correctness) -> None:
+    """Journals the records as delivered, and brings them into the ledger at once."""
+    journal = RunJournal(Path(_required(RUN_DIRECTORY_VARIABLE)))
+    environment = os.environ.get("ASV_ENV_NAME", "")
+    commit = os.environ.get("ASV_COMMIT")
+    fresh = records_of(
+        case,
+        result,
+        verdict,
+        manifest_id=os.environ.get(MANIFEST_VARIABLE) or None,
+        commit=commit,
+        run_id=journal.run_id,
+    )
+    for record in fresh:
+        key = point_key(
+            commit=commit,
+            environment=environment,
+            benchmark=case.benchmark,
+            version=f"{case.version}/{record['kind']}/{result.fingerprint}",
+            parameters=case.parameters,
+            implementation=result.implementation,
+            warmup=0,
+            repeat=0,
+        )
+        # An interrupted run may have left the same figures: they are taken over, not repeated.
+        if not journal.has_pending(key):
+            journal.append(key, environment, record)
+        journal.take(key)
+    if os.environ.get(DRY_RUN_VARIABLE) == "1":
+        return
+    try:
+        with open_ledger() as ledger:
+            ingest(ledger, fresh, manifests=journal.manifests().values())
+    except LedgerError as error:
+        # The journal has them; the end of the run, or the next one, tries again.
+        print(f"k3bench: the ledger did not take this point yet: {error}", file=sys.stderr)

@@ -1,0 +1,102 @@
+"""Remembers results by content: kernel source, point, target, flags, versions, parsers."""
+
+import functools
+import importlib.util
+import json
+import os
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from k3bench.compiled.aot import DUMP_FLAGS
+from k3bench.compiled.errors import CompiledError, CompiledFormatError
+from k3bench.compiled.point import KdaPoint
+from k3bench.compiled.result import PARSER_VERSION, CompiledResult
+from k3bench.compiled.targets import Target
+from k3bench.journal import write_durably
+from k3bench.measure.result import canonical_json
+from k3bench.paths import project_root
+
+CACHE_VARIABLE = "K3BENCH_CACHE"
+
+
+def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """``$K3BENCH_CACHE``, or ``.k3bench/compiled/`` of the project; a few kB a point."""
+    chosen = environ.get(CACHE_VARIABLE)
+    return Path(chosen) if chosen else project_root() / ".k3bench" / "compiled"
+
+
+def _source_files(root: Path) -> Iterator[Path]:
+    return (path for path in sorted(root.rglob("*.py")) if "__pycache__" not in path.parts)
+
+
+@functools.cache
+def room_sha256(package: str) -> str:
+    """SHA-256 over the names and contents of a package's Python files, nothing imported."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise CompiledError(f"{package} is not importable: run inside a checkout of the project")
+    root = Path(spec.origin).parent
+    digest = sha256()
+    for path in _source_files(root):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def cache_key(point: KdaPoint, target: Target, versions: Mapping[str, str]) -> str:
+    """What the result of a point depends on, as 64 hex digits.
+
+    The kernels' and this package's own source, the point, the target's name and rates, the dump
+    flags, the versions of the compiler, and the parsers' version.
+    """
+    identity = {
+        "kernels": room_sha256("kda_tpu"),
+        # Parsers, cost model and its constants: a changed one must never serve old figures.
+        "analysis": [room_sha256("k3bench.compiled"), _constants(), PARSER_VERSION],
+        "point": point.to_json(),
+        "target": [
+            target.name,
+            target.topology,
+            target.clock_hz,
+            target.hbm_bytes_per_s,
+            dict(target.slots),
+        ],
+        "flags": list(DUMP_FLAGS),
+        "versions": dict(versions),
+    }
+    return sha256(canonical_json(identity).encode()).hexdigest()
+
+
+@functools.cache
+def _constants() -> str:
+    from k3bench.compiled.cost_model import CONSTANTS_FILE
+
+    return sha256(Path(__file__).with_name(CONSTANTS_FILE).read_bytes()).hexdigest()
+
+
+class ResultCache:
+    """One small JSON file a result, written whole or not at all; safe for parallel writers."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def _path(self, key: str) -> Path:
+        return self.directory / key[:2] / f"{key}.json"
+
+    def get(self, key: str) -> CompiledResult | None:
+        """The result of a key, None where there is none; a damaged file counts as none."""
+        try:
+            return CompiledResult.from_json(json.loads(self._path(key).read_text()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError, CompiledFormatError):
+            return None
+
+    def put(self, key: str, result: CompiledResult) -> None:
+        """Keeps a result. ``error`` is not kept: what went wrong may pass (memory, a signal)."""
+        if result.status == "error":
+            return
+        path = self._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, json.dumps(result.to_json(), indent=1) + "\n")

@@ -37,6 +37,7 @@ bench: $(INSTALLED)
 	  K3BENCH_PRESET=$(PRESET) $(BIN)/asv run --record-samples $(BENCH) 'HEAD^!' || status=$$?; \
 	  $(MAKE) --no-print-directory dashboard && \
 	  $(BIN)/k3bench results --kind measured --commit HEAD --latest && \
+	  $(BIN)/k3bench results --kind modelled --commit HEAD --latest && \
 	  exit $$status
 
 # asv's own pages load their scripts from the network; these carry theirs and work offline.

@@ -21,13 +21,18 @@ class _Problem:
     expected: Any
 
 
-def prefill_experiment(workload: Workload, gate: kda_tpu.Gate | None = None) -> Experiment:
-    """The workload's calls, one after another, under K3's bounded gate unless told otherwise."""
+def prefill_experiment(
+    workload: Workload, gate: kda_tpu.Gate | None = None, initial_state: str = "random"
+) -> Experiment:
+    """The workload's calls, one after another, under K3's bounded gate unless told otherwise.
+
+    initial_state: ``random`` (as a serving step finds it) or ``zero``.
+    """
     gate = gate or kda_tpu.Gate()
     backend = jax_backend()
     geometry = workload.geometry
     packings = [packing(call, workload.is_replay) for call in workload.calls]
-    cases = {lengths: _case(lengths, workload, gate) for lengths in packings}
+    cases = {lengths: _case(lengths, workload, gate, initial_state) for lengths in packings}
     tolerance = kda_tpu.tolerance(geometry.dtype)
 
     @functools.cache
@@ -133,7 +138,9 @@ def packing(call: Call, replay: bool) -> tuple[int, ...]:
     return (*call.new_tokens, missing) if missing else call.new_tokens
 
 
-def _case(lengths: tuple[int, ...], workload: Workload, gate: kda_tpu.Gate) -> kda_tpu.KdaCase:
+def _case(
+    lengths: tuple[int, ...], workload: Workload, gate: kda_tpu.Gate, initial_state: str
+) -> kda_tpu.KdaCase:
     geometry = workload.geometry
     return kda_tpu.KdaCase(
         lengths=lengths,
@@ -142,6 +149,7 @@ def _case(lengths: tuple[int, ...], workload: Workload, gate: kda_tpu.Gate) -> k
         head_dim_v=geometry.value_dim,
         dtype=geometry.dtype,
         gate=gate,
+        initial_state=initial_state,
     )
 
 

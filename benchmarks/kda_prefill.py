@@ -52,6 +52,22 @@ class Series:
         return prefill_experiment(workloads.get(f"kda-series/T{T}"))
 
 
+class InitialState:
+    """The same call from a zero and from a random state: a kernel must not care, nor its clock."""
+
+    version = "1"
+    timeout = 3600
+    param_names = ("shape", "state", "implementation")
+    params = (
+        by_preset(smoke=("S64_B4",), full=("S64_B4", "S512_B8")),
+        ["zero", "random"],
+        list(IMPLEMENTATIONS),
+    )
+
+    def device_prefill(self, shape: str, state: str, implementation: str) -> Experiment:
+        return prefill_experiment(workloads.get(f"kda-grid/{shape}"), initial_state=state)
+
+
 class ShareGptReplay:
     """100 drawn lengths, one length a batch of B: a sample is one replay of the whole list."""
 

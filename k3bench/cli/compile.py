@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from k3bench.cli.compile_sweep import kda_sweep
 from k3bench.cli.errors import BAD_DATA, SOFTWARE, UNAVAILABLE, USAGE, CliError
 
 if TYPE_CHECKING:
@@ -221,3 +222,6 @@ def _print(result: "CompiledResult") -> None:
             f"upper bounds: {result.assumed['regions']} regions and {result.assumed['dmas']} DMAs "
             "were counted as always taken"
         )
+
+
+compile.add_command(kda_sweep)

@@ -3,8 +3,6 @@
 The path of gates without a bound at every rung. It costs a [BT, BT, K] intermediate.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -12,14 +10,11 @@ from kda_tpu.ladder.safe_gate import Scores, triangle
 from kda_tpu.ladder.stages import Stages
 
 
-def pairwise_scores(
-    q: jax.Array, k: jax.Array, beta: jax.Array, G: jax.Array, held: Any = None
-) -> Stages[Scores]:
+def pairwise_scores(q: jax.Array, k: jax.Array, beta: jax.Array, G: jax.Array) -> Stages[Scores]:
     """Scores for any log decay <= 0. The decays are one stage, the sums over them another.
 
     q, k: [BT, K] fp32; beta: [BT, 1] fp32; G: [BT, K] fp32, the inclusive cumulative log2 decay
-    of the chunk; held: a reference [BT, BT, K] fp32 that keeps the decays between the two stages
-    where several heads interleave.
+    of the chunk.
     """
     chunk = k.shape[0]
     i = jax.lax.broadcasted_iota(jnp.int32, (chunk, chunk, 1), 0)
@@ -27,11 +22,7 @@ def pairwise_scores(
     # Masked before the exponential: above the diagonal the exponents are positive.
     gap = jnp.where(i >= j, G[:, None, :] - G[None, :, :], -jnp.inf)
     decayed_k = jnp.exp2(gap) * k[None, :, :]
-    if held is not None:
-        held[...] = decayed_k
     yield
-    if held is not None:
-        decayed_k = held[...]
     lower = beta * jnp.sum(k[:, None, :] * decayed_k, axis=-1)
     decay = jnp.exp2(G)
     last = G[chunk - 1 :]

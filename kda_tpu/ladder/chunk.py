@@ -5,7 +5,7 @@ these run, in which order and what lies in HBM between them; never in the arithm
 agree bit by bit. The state is carried transposed, [V, K]: the decay then scales it as a row.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -70,18 +70,14 @@ def prepare(
     k: jax.Array,
     beta: jax.Array,
     decay: jax.Array,
-    held: Any = None,
 ) -> Stages[Prepared]:
-    """q, k, decay (log2): [BT, K] fp32; beta: [BT, 1] fp32. Padding: k, beta and decay zero.
-
-    held: see any_gate.pairwise_scores.
-    """
+    """q, k, decay (log2): [BT, K] fp32; beta: [BT, 1] fp32. Padding: k, beta and decay zero."""
     if safe_gate:
         since_strip = scan_rows(decay, STRIP)
         found = yield from strip_scores(dots, exponent_shift(gate), q, k, beta, since_strip)
     else:
         whole = scan_rows(decay, decay.shape[0])
-        found = yield from pairwise_scores(q, k, beta, whole, held)
+        found = yield from pairwise_scores(q, k, beta, whole)
     inverse = yield from inverse_less_identity(dots, found.lower)
     return Prepared(
         attention=dots.stack_parts(found.attention),

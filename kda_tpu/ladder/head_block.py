@@ -56,7 +56,7 @@ def head_block(
     def kernel(
         token_start_ref, valid_ref, sequence_ref, starts_ref, ends_ref, q_ref, k_ref, v_ref,
         g_ref, beta_ref, a_log_ref, dt_bias_ref, initial_ref, o_ref, final_ref, state_ref,
-        window_ref, semaphores, held_ref, *by_head,
+        window_ref, semaphores, *by_head,
     ) -> None:  # fmt: skip
         c = pl.program_id(0)
         valid = None if aligned else valid_ref[c]
@@ -77,8 +77,7 @@ def head_block(
                 gate, g, a_log_ref[pl.ds(h, 1), :], dt_bias_ref[pl.ds(h, 1), :], valid
             )
             beta = column(beta_ref[...], h)
-            held = None if safe_gate else held_ref.at[h % interleaved_heads]
-            prepared = yield from prepare(dots, gate, safe_gate, q, k, beta, decay, held)
+            prepared = yield from prepare(dots, gate, safe_gate, q, k, beta, decay)
             o, state = yield from advance(dots, scale, prepared, beta * v, state_ref[h])
             state_ref[h] = state
             return o
@@ -123,8 +122,6 @@ def head_block(
         pltpu.VMEM((H, V, K), jnp.float32),
         pltpu.VMEM((2, chunk, H, V), dtype),
         pltpu.SemaphoreType.DMA((2,)),
-        # The pairwise decays of heads in flight, or nothing worth mentioning.
-        pltpu.VMEM((1,) if safe_gate else (interleaved_heads, chunk, chunk, K), jnp.float32),
     ]
     if head_loop == "serial":
         scratch += [pltpu.VMEM((H, chunk, width), jnp.float32) for width in (K, K, V, K, V)]

@@ -91,14 +91,15 @@ def strip_scores(
     output to A, so L's rows go in unrounded.
     """
     chunk, _ = k.shape
-    shifted = since_strip + float(shift)
-    up, down = jnp.exp2(shifted), jnp.exp2(-shifted)
-    q_up, k_up = q * up, k * up
-    k_beta_up = beta * k_up
-    k_down = k * down
+    # Shifted by a factor, which is exact; a shifted argument is not: exp2(58) is off by 2e-6 where
+    # exp2 goes through exp.
+    decayed = jnp.exp2(since_strip)
+    up = decayed * 2.0**shift
+    q_up, k_beta_up = q * up, beta * (k * up)
+    k_down = k * (jnp.exp2(-since_strip) * 2.0**-shift)
     columns: list[jax.Array] = []  # k_j 2^(r - G_j - s) of every strip so far
     attention, lower, q_decayed, k_decayed = [], [], [], []
-    reach = jnp.full_like(up[:1], 2.0**-shift)  # 2^(r - s)
+    reach = jnp.full_like(decayed[:1], 2.0**-shift)  # 2^(r - s)
     for start in range(0, chunk, STRIP):
         rows = slice(start, start + STRIP)
         columns.append(k_down[rows])
@@ -109,7 +110,7 @@ def strip_scores(
         lower.append(l_rows)
         q_decayed.append(q_up[rows] * reach)
         k_decayed.append(k_beta_up[rows] * reach)
-        through = up[start + STRIP - 1 : start + STRIP] * 2.0**-shift
+        through = decayed[start + STRIP - 1 : start + STRIP]
         reach = reach * through
         carry = through if behind else through * 2.0**shift
         columns = [column * carry for column in columns]

@@ -46,7 +46,7 @@ dashboard: $(INSTALLED)
 	@$(BIN)/asv-tachyon install html >/dev/null
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

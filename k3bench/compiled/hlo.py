@@ -23,6 +23,7 @@ _FREE = frozenset(
         "get-tuple-element",
         "bitcast",
         "copy-done",
+        "slice-done",
         "after-all",
         "partition-id",
         "replica-id",
@@ -156,10 +157,15 @@ class Module:
         self, instruction: Instruction, scope: Mapping[str, Instruction], runs: int
     ) -> Operation:
         touched = list(instruction.shape)
-        if instruction.opcode == "copy-start":  # its result repeats the operand and adds a flag
-            touched = list(instruction.shape[:1])
-        for operand in instruction.operands:
-            touched += scope[operand].shape if operand in scope else ()
+        if instruction.opcode == "slice-start":
+            # (operand, piece, flag): of the operand only the piece is read.
+            operand, piece = instruction.shape[:2]
+            touched = [Array(piece.bytes, operand.space), piece]
+        else:
+            if instruction.opcode == "copy-start":  # its result repeats the operand, and a flag
+                touched = list(instruction.shape[:1])
+            for name in instruction.operands:
+                touched += scope[name].shape if name in scope else ()
         estimate = re.search(r'"estimated_cycles":"(\d+)"', instruction.attributes)
         return Operation(
             name=instruction.name,

@@ -168,7 +168,8 @@ def _fits(static: Static, inputs: KdaInputs) -> bool:
     _, _, heads, K = inputs.q.shape
     V = inputs.v.shape[-1]
     shape = HeadBlockShape(heads, K, V, static.chunk, static.switches.safe_gate)
-    return head_block_vmem(shape, inputs.q.dtype.itemsize).fits
+    itemsize = max(inputs.q.dtype.itemsize, inputs.g.dtype.itemsize)
+    return head_block_vmem(shape, itemsize).fits
 
 
 @functools.cache

@@ -2,9 +2,10 @@
 
 The compiler has the last word, but only after compiling; the choice between head_block and a
 fallback is made while binding, so it rests on this estimate of what the stage-major order keeps
-alive. The compiler may find another order: without safe_gate, 16 heads want 47 MB by the estimate,
-and jax 0.10.2 has compiled them all the same, by making and using up each decay vector by vector.
-That is luck with a schedule, which a kernel should not rest on.
+alive: 13.2, 19.7 and 31.5 MB at 16, 24 and 48 heads, where jax 0.10.2 takes 12.8, 19.3 and 31.2.
+The compiler may find another order: without safe_gate 16 heads want 47 MB by the estimate, and it
+compiled them all the same, by making and using up the decays vector by vector. That is luck with
+a schedule, which a kernel should not rest on.
 """
 
 from dataclasses import dataclass

@@ -65,6 +65,19 @@ def test_hbm_bytes_are_physical_and_leave_out_vmem_and_scalar_memory():
     assert bytes_of["copy.1"] == 128 * 4
 
 
+def test_a_slice_moves_its_piece_and_not_the_whole_operand():
+    text = MODULE.replace(
+        "  %zero = s32[] constant(0)\n",
+        "  %zero = s32[] constant(0)\n"
+        "  %slice-start = ((f32[1000,24]{1,0:T(8,128)}), f32[8,24]{1,0:T(8,128)S(1)}, "
+        "s32[]{:S(2)}) slice-start(%x.1), slice={[0:8], [0:24]}\n"
+        "  %slice-done = f32[8,24]{1,0:T(8,128)S(1)} slice-done(%slice-start)\n",
+    )
+    found = operations(text)
+    assert found["slice-start"].hbm_bytes == 8 * 128 * 4  # read from HBM, written to VMEM
+    assert "slice-done" not in found
+
+
 def test_an_operand_that_is_a_copied_parameter_is_traced_to_its_number():
     assert operations()["kernel.1"].parameters == {0: 1, 1: 0}
 

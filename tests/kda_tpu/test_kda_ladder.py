@@ -130,7 +130,7 @@ def test_a_rung_that_only_moves_data_is_bit_identical_to_the_one_before(rung, be
     [8, pytest.param(16, marks=pytest.mark.slow), pytest.param(32, marks=pytest.mark.slow)],
 )
 def test_head_block_is_bit_identical_in_bf16_at_any_multiple_of_8_heads(heads):
-    case = small_case(RAGGED, dtype="bfloat16", heads=heads)
+    case = small_case(RAGGED, dtype="bfloat16", heads=heads, head_dim_k=128)
     ours = outputs_of(OPTIMIZED, case)
     assert_identical(ours, outputs_of(RUNGS["flat"], case))
     assert max_abs_error(ours, oracle_of(case)) <= tolerance("bfloat16")

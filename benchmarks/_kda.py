@@ -118,7 +118,12 @@ def interpreted_verdict(name: str) -> Correctness:
         head_dim_v=case.head_dim_v,
         interpret=True,
     )
-    outputs = jax.jit(bound.fn)(inputs, bound.plan)
+    # It runs once and is not timed: compiling it quickly is worth more than running it fast.
+    quickly = {
+        "xla_backend_optimization_level": 0,
+        "xla_llvm_disable_expensive_passes": True,
+    }
+    outputs = jax.jit(bound.fn, compiler_options=quickly)(inputs, bound.plan)
     return judge(
         kda_tpu.max_abs_error(outputs, kda_tpu.kda_reference(inputs, case.lengths, case.gate)),
         kda_tpu.tolerance(case.dtype),

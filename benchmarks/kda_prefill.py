@@ -73,9 +73,9 @@ class ShareGptReplay:
 
     version = "1"
     timeout = 7200
-    # The published replay took 3 warm-ups and 15 samples; smoke is a third of that.
+    # The published replay took 3 warm-ups and 15 samples; a sample is a hundred calls.
     warmup = by_preset(smoke=(1,), full=(1, 3))[-1]
-    repeat = by_preset(smoke=(5,), full=(5, 15))[-1]
+    repeat = by_preset(smoke=(3,), full=(3, 15))[-1]
     param_names = ("lengths", "B", "implementation")
     params = (
         by_preset(smoke=("sharegpt-k3",), full=("sharegpt-k3", "sharegpt-k3-surrogate")),

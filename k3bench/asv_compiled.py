@@ -1,8 +1,9 @@
 """Glue: compiled figures as plain asv ``track_*`` numbers, and as records of the ledger.
 
 A benchmark names a case and a figure. The first figure asked for compiles the point; the others
-find it in the cache. The benchmark that asks for ``modelled_ms`` also keeps two records, one of
+find it in the cache. The benchmark that asks for the modelled time also keeps two records, one of
 kind ``compiled`` (what the compiler states) and one of kind ``modelled`` (the time that follows).
+What differs between TPU points and GPU points is in asv_compiled_families.py.
 """
 
 import contextlib
@@ -16,6 +17,20 @@ from typing import Any
 
 import joblib  # type: ignore[import-untyped]
 
+from k3bench.asv_compiled_families import (
+    GPU_UNITS,
+    UNITS,
+    AnyPoint,
+    AnyResult,
+    compiled_figures,
+    modelled_figures,
+    modelled_seconds,
+    overflow_figures,
+    padded_tokens,
+    recorded_with,
+    verdict_key,
+    versions,
+)
 from k3bench.asv_type import (
     DRY_RUN_VARIABLE,
     MANIFEST_VARIABLE,
@@ -23,7 +38,8 @@ from k3bench.asv_type import (
     _require_kernels_of_commit,
     _required,
 )
-from k3bench.compiled import CompiledError, CompiledResult, KdaPoint, compile_points, get_target
+from k3bench.compiled import CompiledError, KdaPoint, compile_points, get_target
+from k3bench.compiled.amdgpu import GpuPoint, compile_gpu_points, get_gpu_target
 from k3bench.compiled.verdicts import kept_verdict
 from k3bench.journal import RUN_DIRECTORY_VARIABLE, RunJournal, point_key
 from k3bench.ledger import LedgerError, open_ledger
@@ -31,15 +47,15 @@ from k3bench.ledger.ingest import ingest
 from k3bench.measure import Correctness, Result, WorkloadRef
 from k3bench.measure.point import utc_now
 
-# Figure to its unit, as asv shows it. Less is better for all of them.
-UNITS: Mapping[str, str] = {
-    "modelled_ms": "ms (modelled)",
-    "kernel_cycles": "cycles",
-    "spill_stores": "spilled registers",
-    "hbm_bytes": "bytes of HBM traffic",
-    "vmem_bytes": "bytes of scoped VMEM",
-}
-RECORDED_WITH = "modelled_ms"
+__all__ = [
+    "GPU_UNITS",
+    "UNITS",
+    "CompiledCase",
+    "records_of",
+    "track",
+    "verdict_on",
+    "warm_up",
+]
 
 
 @dataclass(frozen=True)
@@ -47,7 +63,7 @@ class CompiledCase:
     """One compiled point as the suite names it.
 
     Attributes:
-        benchmark: asv's name of the benchmark that tracks ``modelled_ms``.
+        benchmark: asv's name of the benchmark that tracks the modelled time.
         version: its explicit version.
         parameters: asv's parameters, without the implementation.
         workload: name and hash of the lengths.
@@ -62,7 +78,7 @@ class CompiledCase:
     parameters: Mapping[str, str | int | float | bool]
     workload: WorkloadRef
     tokens: int
-    point: KdaPoint
+    point: AnyPoint
     check: Callable[[], Correctness]
     target: str = "v6e"
 
@@ -74,12 +90,12 @@ def track(case: CompiledCase, figure: str) -> float:
     wrong: the ledger has it as failed or wrong, asv as failed.
     """
     _require_kernels_of_commit()
-    [result] = compile_points([case.point], get_target(case.target))
+    [result] = _compile([case.point], case.target)
     if result.status == "unsupported":
         print(f"k3bench: skipped: {result.detail}")
         return math.nan
     verdict = verdict_on(case, result)
-    if figure == RECORDED_WITH:
+    if figure == recorded_with(result):
         _record(case, result, verdict)
     if verdict.status != "ok":
         sys.tracebacklimit = 0  # asv prints it; the line below is all there is to say
@@ -90,11 +106,23 @@ def track(case: CompiledCase, figure: str) -> float:
     return float(getattr(result, figure))
 
 
-def verdict_on(case: CompiledCase, result: CompiledResult) -> Correctness:
+def _compile(points: Sequence[AnyPoint], target: str, **options: Any) -> Sequence[AnyResult]:
+    """Results of points of one family."""
+    tpu = [point for point in points if isinstance(point, KdaPoint)]
+    gpu = [point for point in points if isinstance(point, GpuPoint)]
+    if tpu and gpu:
+        raise CompiledError("points of TPUs and GPUs in one sweep: give one kind at a time")
+    if gpu:
+        return compile_gpu_points(gpu, get_gpu_target(target), **options)
+    return compile_points(tpu, get_target(target), **options)
+
+
+def verdict_on(case: CompiledCase, result: AnyResult) -> Correctness:
     """``failed`` where the compiler refused the point, else what the interpreter's check says."""
     if result.status != "ok":
         return Correctness("failed", detail=f"{result.status}: {result.detail}"[:500])
-    return kept_verdict(result.implementation, case.check)
+    name, room = verdict_key(result)
+    return kept_verdict(name, case.check, room=room)
 
 
 def warm_up(cases: Sequence[CompiledCase]) -> None:
@@ -106,12 +134,12 @@ def warm_up(cases: Sequence[CompiledCase]) -> None:
     for target in dict.fromkeys(case.target for case in cases):
         points = [case.point for case in cases if case.target == target]
         with contextlib.suppress(CompiledError):
-            compile_points(points, get_target(target), jobs=joblib.cpu_count())
+            _compile(points, target, jobs=joblib.cpu_count())
 
 
 def records_of(
     case: CompiledCase,
-    result: CompiledResult,
+    result: AnyResult,
     verdict: Correctness,
     *,
     manifest_id: str | None,
@@ -134,7 +162,7 @@ def records_of(
             samples_s=(),
             compile_s=result.compile_s,
             tokens=case.tokens,
-            padded_tokens=result.padded_tokens,
+            padded_tokens=padded_tokens(result),
             correctness=correctness,
             workload_id=case.workload.id,
             workload_sha256=case.workload.sha256,
@@ -145,13 +173,9 @@ def records_of(
         ).to_record()
 
     if verdict.status != "ok":
-        figures = {
-            "wanted_vmem_bytes": result.wanted_vmem_bytes,
-            "limit_vmem_bytes": result.limit_vmem_bytes,
-        }
-        stated = {name: value for name, value in figures.items() if value is not None}
-        return [record("compiled", verdict) | {"figures": {**_versions(result), **stated}}]
-    seconds = (result.modelled_ms or 0.0) / 1e3
+        figures = {**versions(result), **overflow_figures(result)}
+        return [record("compiled", verdict) | {"figures": figures}]
+    seconds = modelled_seconds(result)
     return [
         record("compiled", verdict) | {"figures": compiled_figures(result)},
         record("modelled", verdict)
@@ -163,40 +187,7 @@ def records_of(
     ]
 
 
-def compiled_figures(result: CompiledResult) -> dict[str, str | int | float]:
-    """What the compiler states, flat: ``slot.MXU`` and ``share.stall`` are shares of cycles."""
-    return {
-        **_versions(result),
-        **{
-            name: getattr(result, name)
-            for name in (
-                "kernel_cycles",
-                "stall_cycles",
-                "spill_stores",
-                "spill_fills",
-                "vmem_bytes",
-                "hbm_bytes",
-            )
-        },
-        **{f"xla_ops.{name}": value for name, value in result.xla_ops.items()},
-        **{f"assumed.{name}": value for name, value in result.assumed.items()},
-        **{f"slot.{name}": share for name, share in result.slots.items()},
-        **{f"share.{name}": share for name, share in result.breakdown.items()},
-    }
-
-
-def modelled_figures(result: CompiledResult) -> dict[str, str | int | float]:
-    """What goes with a modelled time: the model's error, and times no schedule can beat."""
-    bounds = {f"bound.{name}_s": ms / 1e3 for name, ms in result.lower_bounds_ms.items()}
-    errors = {f"model_error.{name}": value for name, value in (result.modelled_error or {}).items()}
-    return {"fingerprint": result.fingerprint, **bounds, **errors}
-
-
-def _versions(result: CompiledResult) -> dict[str, str | int | float]:
-    return {"fingerprint": result.fingerprint, "jax": result.jax, "libtpu": result.libtpu}
-
-
-def _record(case: CompiledCase, result: CompiledResult, verdict: Correctness) -> None:
+def _record(case: CompiledCase, result: AnyResult, verdict: Correctness) -> None:
     """Journals the records as delivered, and brings them into the ledger at once."""
     journal = RunJournal(Path(_required(RUN_DIRECTORY_VARIABLE)))
     environment = os.environ.get("ASV_ENV_NAME", "")

@@ -1,4 +1,4 @@
-"""MLA decode and prefill for Kimi K3 on AMD GPUs: cases, inputs, oracles and implementations.
+"""MLA and KDA decode, MLA prefill for K3 on AMD GPUs: cases, inputs, oracles, implementations.
 
 Importing this package touches no device, so a process may fork after it.
 """
@@ -11,6 +11,7 @@ from mla_rocm.geometry import MlaGeometry, choose_num_kv_splits, split_bounds, s
 from mla_rocm.implementations import (
     DECODE_IMPLEMENTATIONS,
     IMPLEMENTATIONS,
+    KDA_DECODE_IMPLEMENTATIONS,
     PREFILL_IMPLEMENTATIONS,
 )
 from mla_rocm.inputs import (
@@ -19,16 +20,27 @@ from mla_rocm.inputs import (
     make_decode_inputs,
     make_prefill_inputs,
 )
+from mla_rocm.kda_case import KdaDecodeCase, KdaDecodeInputs, make_kda_decode_inputs
+from mla_rocm.kda_torch import (
+    KdaDecodeOutputs,
+    kda_decode_errors,
+    kda_decode_is_right,
+    reference_kda_decode,
+)
 from mla_rocm.reference import reference_decode, reference_prefill
 from mla_rocm.tolerance import TOLERANCES, Tolerance, max_abs_error, tolerance_for
 
 __all__ = [
     "DECODE_IMPLEMENTATIONS",
     "IMPLEMENTATIONS",
+    "KDA_DECODE_IMPLEMENTATIONS",
     "PREFILL_IMPLEMENTATIONS",
     "TOLERANCES",
     "Bound",
     "Implementation",
+    "KdaDecodeCase",
+    "KdaDecodeInputs",
+    "KdaDecodeOutputs",
     "MlaArgumentError",
     "MlaDecodeCase",
     "MlaDecodeInputs",
@@ -39,12 +51,16 @@ __all__ = [
     "Support",
     "Tolerance",
     "choose_num_kv_splits",
+    "kda_decode_errors",
+    "kda_decode_is_right",
     "make_decode_inputs",
+    "make_kda_decode_inputs",
     "make_prefill_inputs",
     "max_abs_error",
     "mla_decode",
     "mla_prefill",
     "reference_decode",
+    "reference_kda_decode",
     "reference_prefill",
     "split_bounds",
     "split_length",

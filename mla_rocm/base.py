@@ -36,33 +36,38 @@ class Bound:
     """An implementation prepared for one set of inputs.
 
     Attributes:
-        fn: runs the kernel once and returns all its outputs. What depends on sequence lengths
+        fn: runs the kernel once and returns all its outputs (``Outputs``, or ``KdaDecodeOutputs``
+            from a KDA decode step). What depends on sequence lengths
             alone (split bounds, work lists) was computed when binding, as a serving engine does
             once a step for all layers; block-table look-ups and everything after are in ``fn``.
         executed_tokens: tokens that one run computes, padding included, in the unit of the case's
             ``tokens``: cached tokens for decode, new tokens for prefill.
+        in_place: each run advances a state that was copied when binding: the first run's outputs
+            are those of the inputs, later ones do the same work on later states.
     """
 
-    fn: Callable[[], Outputs]
+    fn: Callable[[], Any]
     executed_tokens: int
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """One kernel of the MLA family.
+    """One kernel.
 
     Attributes:
         name: its key in the table.
-        operation: ``decode`` or ``prefill``.
+        operation: ``decode``, ``prefill`` or ``kda_decode``.
         summary: one line on what it does.
         can_run: (platform, case) to Support; platform is ``cpu``, ``cuda`` or ``rocm``. Answers
             for this machine's installation and touches no device.
-        bind: inputs (``MlaDecodeInputs`` or ``MlaPrefillInputs``) to Bound. Bounds share the
-            inputs' tensors; run on the inputs' device.
+        bind: the operation's inputs (``MlaDecodeInputs``, ``MlaPrefillInputs`` or
+            ``KdaDecodeInputs``) to Bound. Bounds share the inputs' tensors; run on the inputs'
+            device.
     """
 
     name: str
-    operation: Literal["decode", "prefill"]
+    operation: Literal["decode", "prefill", "kda_decode"]
     summary: str
     can_run: Callable[[str, Any], Support]
     bind: Callable[[Any], Bound]

@@ -15,7 +15,7 @@ COMMANDS = {
     "manifest": ("manifest", "Environment manifests: show one, compare two."),
     "workloads": ("workloads", "Pinned workloads: list, verify, build, import."),
     "ledger": ("ledger", "The ledger itself: check, seed, sync."),
-    "compile": ("compile", "What a TPU compiler says of a kernel, without a TPU."),
+    "compile": ("compile", "What a compiler says of a kernel for v6e or gfx950, without one."),
     "report": ("report", "Write the ladder's report and the README's table from the ledger."),
     "doctor": ("doctor", "What this machine can measure and compile, and what is missing."),
     "overhead": ("overhead", "What the harness itself costs per point, beside plain asv."),

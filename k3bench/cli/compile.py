@@ -1,4 +1,4 @@
-"""`k3bench compile`: what a TPU compiler says of a kernel, on a machine without a TPU."""
+"""`k3bench compile`: what a compiler says of a kernel, on a machine without its device."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from k3bench.cli.compile_mla import kda_decode, mla_decode, mla_prefill
 from k3bench.cli.compile_sweep import kda_sweep
 from k3bench.cli.errors import BAD_DATA, SOFTWARE, UNAVAILABLE, USAGE, CliError
 
@@ -25,6 +26,10 @@ _WIDTH_OF_A_PIPE = 120
 @click.group()
 def compile() -> None:  # the command's own name
     """Compile kernels for an accelerator and read what the compiler says."""
+
+
+for _command in (mla_decode, mla_prefill, kda_decode):
+    compile.add_command(_command)
 
 
 @compile.command()

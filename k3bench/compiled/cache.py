@@ -4,9 +4,10 @@ import functools
 import importlib.util
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 from k3bench.compiled.aot import DUMP_FLAGS
 from k3bench.compiled.errors import CompiledError, CompiledFormatError
@@ -75,28 +76,50 @@ def _constants() -> str:
     return sha256(Path(__file__).with_name(CONSTANTS_FILE).read_bytes()).hexdigest()
 
 
-class ResultCache:
+class Stored(Protocol):
+    """A result that can be kept."""
+
+    @property
+    def status(self) -> str:
+        """``error`` is not kept."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types."""
+
+
+R = TypeVar("R", bound=Stored)
+
+
+class JsonCache(Generic[R]):
     """One small JSON file a result, written whole or not at all; safe for parallel writers."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, load: Callable[[Mapping[str, Any]], R]) -> None:
         self.directory = directory
+        self._load = load
 
     def _path(self, key: str) -> Path:
         return self.directory / key[:2] / f"{key}.json"
 
-    def get(self, key: str) -> CompiledResult | None:
+    def get(self, key: str) -> R | None:
         """The result of a key, None where there is none; a damaged file counts as none."""
         try:
-            return CompiledResult.from_json(json.loads(self._path(key).read_text()))
+            return self._load(json.loads(self._path(key).read_text()))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, CompiledFormatError):
             return None
 
-    def put(self, key: str, result: CompiledResult) -> None:
+    def put(self, key: str, result: R) -> None:
         """Keeps a result. ``error`` is not kept: what went wrong may pass (memory, a signal)."""
         if result.status == "error":
             return
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, json.dumps(result.to_json(), indent=1) + "\n")
+
+
+class ResultCache(JsonCache[CompiledResult]):
+    """The cache of TPU results."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, CompiledResult.from_json)

@@ -17,17 +17,22 @@ from k3bench.measure.result import Correctness, canonical_json
 
 
 def kept_verdict(
-    implementation: str, check: Callable[[], Correctness], *, directory: Path | None = None
+    implementation: str,
+    check: Callable[[], Correctness],
+    *,
+    directory: Path | None = None,
+    room: str = "kda_tpu",
 ) -> Correctness:
     """The verdict on this version of a kernel, checked now unless it was before.
 
     Args:
-        implementation: its name in kda_tpu.
+        implementation: its name in the room, with the operation where names repeat.
         check: runs the kernel in its interpreter and judges it; whatever it raises is a ``failed``
             verdict, which is not kept.
         directory: of the cache; cache_directory() unless given.
+        room: the package that holds the kernel.
     """
-    identity = canonical_json([room_sha256("kda_tpu"), implementation])
+    identity = canonical_json([room_sha256(room), implementation])
     key = sha256(identity.encode()).hexdigest()
     path = (directory or cache_directory()) / "verdicts" / f"{key}.json"
     try:

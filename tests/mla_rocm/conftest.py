@@ -1,5 +1,6 @@
 """Settings of the MLA tests: the real package before this folder's name, and one torch thread."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,12 @@ import pytest
 # This folder is called mla_rocm too, and its parent is on the import path: without the project
 # root before it, ``import mla_rocm`` would find this folder, as an empty namespace package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+
+if os.environ.get("TRITON_INTERPRET") == "1":
+    from interpreted_sglang import replace_aliases
+
+    replace_aliases()
 
 
 @pytest.fixture(autouse=True, scope="session")

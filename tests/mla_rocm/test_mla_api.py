@@ -49,7 +49,11 @@ def _call(function, arguments):
     return function(*(arguments[name] for name in leading), **rest)
 
 
-@pytest.mark.parametrize("implementation", ["auto", *DECODE_IMPLEMENTATIONS])
+def _on_cpu(implementations, case):
+    return ["auto", *(name for name, i in implementations.items() if i.can_run("cpu", case).ok)]
+
+
+@pytest.mark.parametrize("implementation", _on_cpu(DECODE_IMPLEMENTATIONS, MlaDecodeCase((64,))))
 def test_decode_by_name_and_by_auto_agrees_with_the_reference(implementation):
     inputs, arguments = _decode_arguments(implementation=implementation)
     outputs = Outputs(*_call(mla_decode, arguments))
@@ -57,7 +61,7 @@ def test_decode_by_name_and_by_auto_agrees_with_the_reference(implementation):
     assert error <= tolerance_for("bfloat16").max_abs_error
 
 
-@pytest.mark.parametrize("implementation", ["auto", *PREFILL_IMPLEMENTATIONS])
+@pytest.mark.parametrize("implementation", _on_cpu(PREFILL_IMPLEMENTATIONS, MlaPrefillCase((64,))))
 @pytest.mark.parametrize("prefix", [True, False], ids=["prefix", "no-prefix"])
 def test_prefill_by_name_and_by_auto_agrees_with_the_reference(implementation, prefix):
     case = None if prefix else MlaPrefillCase((5, 0, 14))

@@ -6,7 +6,7 @@ import triton.language as tl
 LN2 = tl.constexpr(0.6931471805599453)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_kv_splits", "table_stride"])
 def decode_stage1(
     q,
     kv_cache,
@@ -105,3 +105,58 @@ def decode_stage1(
         mask=has_head & in_latent,
     )
     tl.store(partial_lse + part, (highest + tl.log2(total)) * LN2, mask=head < HEADS)
+
+
+@triton.jit(do_not_specialize=["num_kv_splits"])
+def decode_stage2(
+    partial_o,
+    partial_lse,
+    seq_lens,
+    o,
+    lse,
+    num_kv_splits,
+    HEADS: tl.constexpr,
+    LATENT: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """Merges the written splits of one head of one sequence, for BLOCK_D columns of its output.
+
+    Splits are reduced BLOCK_S at a time, all loads of a block independent: a walk split by split
+    pays a memory round trip for each. partial_o, partial_lse: as stage 1 wrote them; o
+    [B, H, LATENT]; lse fp32 [B, H]. No split was written for an empty context: 0 and -inf.
+    """
+    column = tl.program_id(0) * BLOCK_D + tl.arange(0, BLOCK_D)
+    head = tl.program_id(1)
+    sequence = tl.program_id(2).to(tl.int64)
+    context = tl.load(seq_lens + sequence)
+    length = tl.cdiv(tl.cdiv(context, num_kv_splits), BLOCK_N) * BLOCK_N
+    # An empty context has splits of length 0; the maximum only keeps its division defined.
+    written = tl.cdiv(context, tl.maximum(length, 1))
+    row = sequence * HEADS + head
+    split = tl.arange(0, BLOCK_S)
+    highest = float("-inf")
+    total = 0.0
+    acc = tl.zeros([BLOCK_D], tl.float32)
+    for first in range(0, written, BLOCK_S):
+        present = first + split < written
+        part = row * num_kv_splits + first + split
+        part_lse = tl.load(partial_lse + part, mask=present, other=float("-inf"))
+        part_o = tl.load(
+            partial_o + part[:, None] * LATENT + column[None, :],
+            mask=present[:, None] & (column < LATENT)[None, :],
+            other=0.0,
+        )
+        # A block holds a written split and a written split holds a key: the maximum is finite.
+        raised = tl.maximum(highest, tl.max(part_lse, 0))
+        kept = tl.exp(highest - raised)
+        weight = tl.exp(part_lse - raised)
+        total = total * kept + tl.sum(weight, 0)
+        acc = acc * kept + tl.sum(part_o * weight[:, None], 0)
+        highest = raised
+    total = tl.where(total == 0.0, 1.0, total)
+    merged = acc / total
+    tl.store(o + row * LATENT + column, merged.to(o.dtype.element_ty), mask=column < LATENT)
+    if tl.program_id(0) == 0:
+        tl.store(lse + row, highest + tl.log(total))

@@ -1,0 +1,91 @@
+"""Judges a Triton kernel in Triton's interpreter, on small inputs; never timed.
+
+    python -m benchmarks._mla_interpreted OPERATION IMPLEMENTATION
+
+A process of its own, because Triton decides how to run its kernels when it is first imported.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import mla_rocm
+from k3bench.compiled.amdgpu.compiler import import_path
+from k3bench.measure import Correctness, judge
+
+TIMEOUT_S = 300
+
+# Several pages and splits, a sequence shorter than a tile, and an empty one. float32: products of
+# bfloat16 operands are wrong in the interpreter itself.
+DECODE = mla_rocm.MlaDecodeCase(
+    context_lengths=(100, 0, 5), page_size=16, num_kv_splits=2, dtype="float32"
+)
+KDA_DECODE = {"batch": 2, "heads": 2, "padded": 1, "dtype": "float32"}
+
+
+def interpreted_verdict(operation: str, implementation: str) -> Correctness:
+    """The verdict of a fresh interpreting process.
+
+    Raises RuntimeError with its last line where it gave none.
+    """
+    # This suite, and the kernels that this process has: a commit's stay that commit's.
+    path = os.pathsep.join([import_path("mla_rocm"), str(Path(__file__).parent.parent)])
+    finished = subprocess.run(
+        [sys.executable, "-P", "-m", "benchmarks._mla_interpreted", operation, implementation],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    if finished.returncode != 0:
+        said = finished.stderr.strip().splitlines() or [f"exit code {finished.returncode}"]
+        raise RuntimeError(said[-1])
+    return Correctness(**json.loads(finished.stdout))
+
+
+def judge_here(operation: str, implementation: str) -> Correctness:
+    """The verdict, in a process that interprets."""
+    if operation == "mla-decode":
+        inputs = mla_rocm.make_decode_inputs(DECODE)
+        outputs = mla_rocm.DECODE_IMPLEMENTATIONS[implementation].bind(inputs).fn()
+        return judge(
+            mla_rocm.max_abs_error(outputs, mla_rocm.reference_decode(inputs)),
+            mla_rocm.tolerance_for(DECODE.dtype).max_abs_error,
+            reference="the fp32 reference",
+            outputs=f"o and lse, interpreted on {DECODE.id}",
+        )
+    if operation == "kda-decode":
+        return _kda_decode(implementation)
+    raise ValueError(f"operation {operation!r}: give mla-decode or kda-decode")
+
+
+def _kda_decode(implementation: str) -> Correctness:
+    # Imported here: a commit from before these kernels has MLA alone.
+    from mla_rocm.kda_torch import O_TOLERANCES, STATE_TOLERANCE
+
+    case = mla_rocm.KdaDecodeCase(**KDA_DECODE)
+    inputs: Any = mla_rocm.make_kda_decode_inputs(case)
+    outputs = mla_rocm.KDA_DECODE_IMPLEMENTATIONS[implementation].bind(inputs).fn()
+    reference = mla_rocm.reference_kda_decode(inputs)
+    o_error, state_error = mla_rocm.kda_decode_errors(outputs, reference, inputs.state_indices)
+    # Each has a tolerance of its own: the one nearer to its limit decides.
+    error, tolerance, what = max(
+        (o_error, O_TOLERANCES[case.dtype], "o"),
+        (state_error, STATE_TOLERANCE, "new states"),
+        key=lambda found: found[0] / found[1],
+    )
+    return judge(
+        error,
+        tolerance,
+        reference="the fp32 recurrence",
+        outputs=f"{what}, interpreted on {case.id}",
+    )
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(judge_here(*sys.argv[1:]))))

@@ -1,0 +1,1 @@
+"""Adapters to other projects' kernels: same cases, inputs and checks as ours, nothing of theirs."""

@@ -32,18 +32,16 @@ from k3bench.asv_compiled_families import (
     versions,
 )
 from k3bench.asv_type import (
-    DRY_RUN_VARIABLE,
     MANIFEST_VARIABLE,
     PointFailedError,
-    _require_kernels_of_commit,
-    _required,
+    bring_into_ledger,
+    require_kernels_of_commit,
+    required_variable,
 )
 from k3bench.compiled import CompiledError, KdaPoint, compile_points, get_target
 from k3bench.compiled.amdgpu import GpuPoint, compile_gpu_points, get_gpu_target
 from k3bench.compiled.verdicts import kept_verdict
 from k3bench.journal import RUN_DIRECTORY_VARIABLE, RunJournal, point_key
-from k3bench.ledger import LedgerError, open_ledger
-from k3bench.ledger.ingest import ingest
 from k3bench.measure import Correctness, Result, WorkloadRef
 from k3bench.measure.point import utc_now
 
@@ -89,7 +87,7 @@ def track(case: CompiledCase, figure: str) -> float:
     Raises PointFailedError where the compiler refuses it (scoped VMEM, an error) or the kernel is
     wrong: the ledger has it as failed or wrong, asv as failed.
     """
-    _require_kernels_of_commit()
+    require_kernels_of_commit()
     [result] = _compile([case.point], case.target)
     if result.status == "unsupported":
         print(f"k3bench: skipped: {result.detail}")
@@ -130,7 +128,7 @@ def warm_up(cases: Sequence[CompiledCase]) -> None:
 
     What cannot be compiled is left to the benchmark that asks for it, which then says so.
     """
-    _require_kernels_of_commit()
+    require_kernels_of_commit()
     for target in dict.fromkeys(case.target for case in cases):
         points = [case.point for case in cases if case.target == target]
         with contextlib.suppress(CompiledError):
@@ -189,7 +187,7 @@ def records_of(
 
 def _record(case: CompiledCase, result: AnyResult, verdict: Correctness) -> None:
     """Journals the records as delivered, and brings them into the ledger at once."""
-    journal = RunJournal(Path(_required(RUN_DIRECTORY_VARIABLE)))
+    journal = RunJournal(Path(required_variable(RUN_DIRECTORY_VARIABLE)))
     environment = os.environ.get("ASV_ENV_NAME", "")
     commit = os.environ.get("ASV_COMMIT")
     fresh = records_of(
@@ -215,11 +213,4 @@ def _record(case: CompiledCase, result: AnyResult, verdict: Correctness) -> None
         if not journal.has_pending(key):
             journal.append(key, environment, record)
         journal.take(key)
-    if os.environ.get(DRY_RUN_VARIABLE) == "1":
-        return
-    try:
-        with open_ledger() as ledger:
-            ingest(ledger, fresh, manifests=journal.manifests().values())
-    except LedgerError as error:
-        # The journal has them; the end of the run, or the next one, tries again.
-        print(f"k3bench: the ledger did not take this point yet: {error}", file=sys.stderr)
+    bring_into_ledger(journal, fresh)

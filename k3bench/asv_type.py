@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ class DeviceBenchmark(Benchmark):  # type: ignore[misc]
             PointFailedError: the kernel was wrong or failed; there is no speed.
         """
         die_with_parent()
-        journal = RunJournal(Path(_required(RUN_DIRECTORY_VARIABLE)))
+        journal = RunJournal(Path(required_variable(RUN_DIRECTORY_VARIABLE)))
         named = dict(zip(self.param_names, params, strict=True))
         implementation = named.pop(IMPLEMENTATION)
         protocol = self._protocol()
@@ -80,7 +80,7 @@ class DeviceBenchmark(Benchmark):  # type: ignore[misc]
 
         if not journal.has_pending(keys[implementation]):
             experiment: Experiment = self.func(*params)
-            _require_kernels_of_commit()
+            require_kernels_of_commit()
             if implementation in experiment.unavailable:
                 print(f"k3bench: skipped: {experiment.unavailable[implementation]}")
                 return math.nan
@@ -181,17 +181,23 @@ class DeviceBenchmark(Benchmark):  # type: ignore[misc]
         log.before_first_call()
         measure_group(experiment, group, protocol, provenance, on_result=keep)
         log.after_last_call()
-        if os.environ.get(DRY_RUN_VARIABLE) != "1":
-            try:
-                with open_ledger() as ledger:
-                    ingest(ledger, records, manifests=journal.manifests().values())
-            except LedgerError as error:
-                # The journal has the points; the end of the run, or the next one, tries again.
-                print(f"k3bench: the ledger did not take this point yet: {error}", file=sys.stderr)
+        bring_into_ledger(journal, records)
         log.after_bookkeeping()
 
 
-def _required(variable: str) -> str:
+def bring_into_ledger(journal: RunJournal, records: Sequence[Mapping[str, Any]]) -> None:
+    """Ingests records that the journal already holds; a dry run keeps them out."""
+    if os.environ.get(DRY_RUN_VARIABLE) == "1":
+        return
+    try:
+        with open_ledger() as ledger:
+            ingest(ledger, records, manifests=journal.manifests().values())
+    except LedgerError as error:
+        # The journal has the points; the end of the run, or the next one, tries again.
+        print(f"k3bench: the ledger did not take this point yet: {error}", file=sys.stderr)
+
+
+def required_variable(variable: str) -> str:
     value = os.environ.get(variable)
     if not value:
         raise PointFailedError(
@@ -201,7 +207,7 @@ def _required(variable: str) -> str:
     return value
 
 
-def _require_kernels_of_commit() -> None:
+def require_kernels_of_commit() -> None:
     """Refuses to time the working tree's kernels under a commit's name."""
     expected = os.environ.get(KERNELS_VARIABLE)
     if not expected:

@@ -15,14 +15,14 @@ def report(check: bool) -> None:
     """
     from k3bench.ledger import LedgerError
     from k3bench.paths import project_root
-    from k3bench.report import ReportError, collect_ladder, stale_files, write_report
+    from k3bench.report import ReportError, report_files, stale_files, write_files
 
     root = project_root()
     ledger = opened_ledger(create=False)
     try:
         with ledger.session() as session:
-            ladder = collect_ladder(session)
-        paths = stale_files(ladder, root) if check else write_report(ladder, root)
+            files = report_files(session, root)
+        paths = stale_files(files, root) if check else write_files(files, root)
     except LedgerError as error:
         raise cli_error(error) from error
     except ReportError as error:

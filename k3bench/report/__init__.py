@@ -1,6 +1,30 @@
 """Reports that a command writes from the ledger: nothing in them is typed by hand."""
 
-from k3bench.report.ladder import LadderReport, ReportError, Rung, collect_ladder
-from k3bench.report.write import stale_files, write_report
+from pathlib import Path
 
-__all__ = ["LadderReport", "ReportError", "Rung", "collect_ladder", "stale_files", "write_report"]
+from sqlalchemy.orm import Session
+
+from k3bench.report.errors import ReportError
+from k3bench.report.ladder import LadderReport, Rung, collect_ladder
+from k3bench.report.ladder_files import ladder_files
+from k3bench.report.write import stale_files, write_files
+
+__all__ = [
+    "LadderReport",
+    "ReportError",
+    "Rung",
+    "collect_ladder",
+    "ladder_files",
+    "report_files",
+    "stale_files",
+    "write_files",
+]
+
+
+def report_files(session: Session, project_root: Path) -> dict[Path, str]:
+    """Every file of every report, relative to the project, as the ledger has it now.
+
+    Raises:
+        ReportError: the ledger or the README lacks what a report needs.
+    """
+    return ladder_files(collect_ladder(session), project_root)

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from k3bench.compiled.cost_model import CostModel, fitted_model, judged_errors
 from k3bench.ledger import ResultRow, select_results
+from k3bench.report.errors import ReportError
 
 # The ladder's order, as published.
 RUNGS = ("original", "mxu_port", "fused", "unified", "flat", "optimized")
@@ -15,10 +16,6 @@ PUBLISHED_LADDER = "published.kda_prefill.ladder"
 HEADLINE = "kda-headline"
 
 Figures = Mapping[str, str | int | float | bool]
-
-
-class ReportError(ValueError):
-    """The ledger lacks what a report is made of."""
 
 
 @dataclass(frozen=True)

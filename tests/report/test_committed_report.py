@@ -8,7 +8,7 @@ import pytest
 from k3bench.ledger import open_ledger
 from k3bench.ledger.check import check
 from k3bench.paths import project_root
-from k3bench.report import collect_ladder, stale_files
+from k3bench.report import report_files, stale_files
 
 
 @pytest.fixture
@@ -26,9 +26,9 @@ def committed_ledger(tmp_path: Path) -> Path:
 
 def test_the_committed_documents_are_what_the_committed_ledger_says(committed_ledger: Path) -> None:
     with open_ledger(str(committed_ledger)) as ledger, ledger.session() as session:
-        report = collect_ladder(session)
+        files = report_files(session, project_root())
     # The plots are left out: another matplotlib may draw the same figures with other bytes.
-    stale = [path for path in stale_files(report, project_root()) if path.suffix == ".md"]
+    stale = [path for path in stale_files(files, project_root()) if path.suffix == ".md"]
     assert stale == []
 
 

@@ -13,9 +13,9 @@ from k3bench.ledger import Ledger, ingest, open_ledger
 from k3bench.ledger.published import seed
 from k3bench.measure import Correctness, WorkloadRef
 from k3bench.paths import project_root
-from k3bench.report import ReportError, collect_ladder, stale_files, write_report
+from k3bench.report import ReportError, collect_ladder, ladder_files, stale_files, write_files
 from k3bench.report.ladder import HEADLINE, RUNGS
-from k3bench.report.markdown import README_BEGIN, README_END
+from k3bench.report.ladder_markdown import README_BEGIN, README_END
 
 TIMES_MS = dict(zip(RUNGS, (32.0, 16.0, 8.0, 4.0, 2.0, 1.0), strict=True))
 
@@ -70,6 +70,10 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
+def written_report(report, root: Path) -> list[Path]:
+    return write_files(ladder_files(report, root), root)
+
+
 def collected(ledger: Ledger):
     with ledger.session() as session:
         return collect_ladder(session)
@@ -94,7 +98,7 @@ def test_writing_touches_only_the_readme_s_table_and_twice_changes_nothing(
 ) -> None:
     root = project(tmp_path)
     report = collected(ledger)
-    written = {str(path) for path in write_report(report, root)}
+    written = {str(path) for path in written_report(report, root)}
     assert written == {
         "README.md", "docs/kda-ladder.md", "docs/plots/ladder.svg", "docs/plots/breakdown.svg",
         "docs/plots/model_error.svg",
@@ -103,12 +107,12 @@ def test_writing_touches_only_the_readme_s_table_and_twice_changes_nothing(
     assert readme.startswith("# Title\n\n") and readme.endswith("\n\nrest\n")
     assert "old" not in readme
     assert "| `optimized` | 1,750,000 | 1.00 | 32.00x | 2.62 | 12.83x |" in readme
-    assert write_report(collected(ledger), root) == []
+    assert written_report(collected(ledger), root) == []
 
 
 def test_every_column_of_figures_names_its_kind(ledger: Ledger, tmp_path: Path) -> None:
     root = project(tmp_path)
-    write_report(collected(ledger), root)
+    written_report(collected(ledger), root)
     text = (root / "docs/kda-ladder.md").read_text()
     header = next(line for line in text.splitlines() if line.startswith("| rung | kernel cycles"))
     for column in header.strip("| ").split(" | ")[1:]:
@@ -117,16 +121,18 @@ def test_every_column_of_figures_names_its_kind(ledger: Ledger, tmp_path: Path) 
 
 def test_a_stale_file_is_found(ledger: Ledger, tmp_path: Path) -> None:
     root = project(tmp_path)
-    write_report(collected(ledger), root)
+    written_report(collected(ledger), root)
     (root / "docs/kda-ladder.md").write_text("typed by hand")
-    assert [str(path) for path in stale_files(collected(ledger), root)] == ["docs/kda-ladder.md"]
+    assert [str(path) for path in stale_files(ladder_files(collected(ledger), root), root)] == [
+        "docs/kda-ladder.md"
+    ]
 
 
 def test_a_readme_without_the_markers_is_refused(ledger: Ledger, tmp_path: Path) -> None:
     root = project(tmp_path)
     (root / "README.md").write_text("# Title\n")
     with pytest.raises(ReportError, match=r"README\.md: the markers"):
-        write_report(collected(ledger), root)
+        written_report(collected(ledger), root)
 
 
 def test_an_empty_ledger_says_what_to_run(tmp_path: Path) -> None:

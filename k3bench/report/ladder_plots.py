@@ -1,15 +1,11 @@
-"""The report's plots, as SVG that is the same for the same figures."""
+"""The ladder report's plots."""
 
-import io
-from collections.abc import Callable
+import functools
 from typing import Any
 
 from k3bench.report.ladder import HEADLINE, LadderReport
+from k3bench.report.svg import BLUE, GREEN, GREY, ORANGE, SKY, YELLOW, svg
 
-# Okabe and Ito's colours: told apart by readers with any colour vision.
-BLUE, ORANGE, GREEN, YELLOW, SKY, RED, GREY = (
-    "#0072B2", "#E69F00", "#009E73", "#F0E442", "#56B4E9", "#D55E00", "#BBBBBB",
-)  # fmt: skip
 _SHARES = {
     "mxu": BLUE, "vector": ORANGE, "layout": GREEN, "memory": SKY, "other": YELLOW, "stall": GREY,
 }  # fmt: skip
@@ -18,29 +14,10 @@ _SHARES = {
 def draw_plots(report: LadderReport) -> dict[str, str]:
     """File name to SVG text."""
     return {
-        "ladder.svg": _svg(_ladder, report),
-        "breakdown.svg": _svg(_breakdown, report),
-        "model_error.svg": _svg(_model_error, report),
+        "ladder.svg": svg(functools.partial(_ladder, report=report)),
+        "breakdown.svg": svg(functools.partial(_breakdown, report=report)),
+        "model_error.svg": svg(functools.partial(_model_error, report=report)),
     }
-
-
-def _svg(draw: Callable[[Any, LadderReport], None], report: LadderReport) -> str:
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
-    # A fixed salt and no date: equal figures give equal bytes. Text stays text.
-    with plt.rc_context({"svg.hashsalt": "k3bench", "svg.fonttype": "none", "font.size": 9}):
-        figure, axes = plt.subplots(figsize=(7.2, 3.4), layout="constrained")
-        draw(axes, report)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        stream = io.StringIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None})
-        plt.close(figure)
-    # Trailing blanks would be dirt in every commit.
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
 def _ladder(axes: Any, report: LadderReport) -> None:

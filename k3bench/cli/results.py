@@ -25,6 +25,11 @@ _KINDS = ("measured", "compiled", "modelled", "published")
 # Where there is no terminal there is no width to fit: wide enough not to break lines.
 _WIDTH_OF_A_PIPE = 240
 _SHORT_HASH = 10
+# Heading, and the names of the rate and of its share of the peak among a row's figures.
+_RATES = (
+    ("GB/s", "hbm_bytes_per_s", "hbm_share_of_peak"),
+    ("GFLOP/s", "flops_per_s", "flops_share_of_peak"),
+)
 
 
 @click.command()
@@ -44,7 +49,10 @@ def results(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """Show results: medians in ms with p10, p90, n, throughput and correctness.
+    """Show results: medians in ms with p10, p90, n, throughput, rates and correctness.
+
+    Rates are the bytes and FLOPs that the benchmark's work takes over the median, in GB/s and
+    GFLOP/s, with their share of the device's peak where that is known (--json names its source).
 
     Figures of different kinds (measured, compiled, modelled, published) or devices never share a
     table. Nothing found is no error.
@@ -129,7 +137,9 @@ def _table(kind: str, device: str, rows: list["ResultRow"]) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("benchmark", "parameters", "implementation", "clock"):
         table.add_column(heading, overflow="fold")
-    for heading in ("median ms", "p10 ms", "p90 ms", "n", "tokens/s"):
+    rates = [rate for rate in _RATES if any(rate[1] in (row.figures or {}) for row in rows)]
+    numbers = ("median ms", "p10 ms", "p90 ms", "n", "tokens/s", *(rate[0] for rate in rates))
+    for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("correctness", overflow="fold")
     table.add_column("commit", no_wrap=True)
@@ -145,18 +155,33 @@ def _table(kind: str, device: str, rows: list["ResultRow"]) -> Table:
             _milliseconds(row.p90_s),
             str(row.n),
             "-" if row.tokens_per_s is None else f"{row.tokens_per_s:,.0f}",
+            *(_rate(row, name, share) for _, name, share in rates),
             _correctness(row),
             Text((row.commit or "-")[:_SHORT_HASH]),
         )
     return table
 
 
+def _rate(row: "ResultRow", name: str, share: str) -> str:
+    """In units of 10^9 a second, with the share of the peak: 5,210 (65%)."""
+    figures = row.figures or {}
+    value, of_peak = figures.get(name), figures.get(share)
+    if not isinstance(value, int | float):
+        return "-"
+    shown = _digits(value / 1e9, 3)
+    return shown if not isinstance(of_peak, int | float) else f"{shown} ({of_peak:.0%})"
+
+
 def _milliseconds(seconds: float | None) -> str:
     """Four significant digits, never an exponent: 0.2100, 33.61, 1,591."""
     if seconds is None:
         return "-"
-    value = seconds * 1e3
-    decimals = 0 if value == 0 else max(0, 3 - math.floor(math.log10(value)))
+    return _digits(seconds * 1e3, 4)
+
+
+def _digits(value: float, significant: int) -> str:
+    """That many significant digits, or all before the point, and never an exponent."""
+    decimals = 0 if value == 0 else max(0, significant - 1 - math.floor(math.log10(value)))
     return f"{value:,.{decimals}f}"
 
 

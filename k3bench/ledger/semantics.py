@@ -42,7 +42,6 @@ def _check_provenance(record: Record) -> None:
                 fail(field, "is null: a measured record says where and what was measured")
         if record.samples_s and record.clock is None:
             fail("clock", "is null beside samples: say wall or device")
-        _check_no_figures(record)
         return
     if record.samples_s:
         fail("samples_s", f"must be empty: kind is {record.kind}, not measured")
@@ -51,7 +50,8 @@ def _check_provenance(record: Record) -> None:
             fail("source", "is null: a published figure says where it comes from")
         if record.manifest_id is not None:
             fail("manifest_id", "must be null: a published figure was not made here")
-        _check_no_figures(record)
+        if record.figures is not None:
+            fail("figures", "must be null: kind is published, its source states what there is")
     else:
         if record.clock is not None:
             fail("clock", f"must be null: nothing was timed, kind is {record.kind}")
@@ -59,13 +59,10 @@ def _check_provenance(record: Record) -> None:
             fail("n", f"must be 0: kind is {record.kind}, nothing was sampled")
 
 
-def _check_no_figures(record: Record) -> None:
-    if record.figures is not None:
-        fail("figures", f"must be null: kind is {record.kind}, no compiler stated them")
-
-
 def _check_no_speed(record: Record) -> None:
     status = record.correctness.status
+    if record.kind == "measured" and record.figures is not None:
+        fail("figures", f"must be null: the kernel is {status}, and gets no rates")
     if record.samples_s or record.n:
         fail("samples_s", f"must be empty and n 0: the kernel is {status}")
     for field in ("median_s", "p10_s", "p90_s", "tokens_per_s"):
@@ -88,6 +85,19 @@ def _check_samples(record: Record) -> None:
         given = getattr(record, field)
         if given is None or not agrees(given, computed):
             fail(field, f"is {given}, but the samples give {computed!r}")
+    _check_rates(record, summary.median)
+
+
+def _check_rates(record: Record, median: float) -> None:
+    """A rate among a measured record's figures is its amount over the median."""
+    for name, given in (record.figures or {}).items():
+        if not name.endswith("_per_s") or name.startswith("peak_"):
+            continue
+        amount = (record.figures or {}).get(name.removesuffix("_per_s"))
+        if isinstance(given, str) or not isinstance(amount, int | float):
+            fail(f"figures.{name}", "is a rate: give the amount it comes from beside it")
+        if not agrees(float(given), amount / median):
+            fail(f"figures.{name}", f"is {given}, but the median gives {amount / median!r}")
 
 
 def _check_stated_figures(record: Record) -> None:

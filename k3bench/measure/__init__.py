@@ -5,6 +5,7 @@ from k3bench.measure.interleave import interleave
 from k3bench.measure.point import measure_group
 from k3bench.measure.protocol import PRESETS, Protocol
 from k3bench.measure.result import Correctness, Result, Summary, judge, summarise
+from k3bench.measure.work import Work
 
 __all__ = [
     "PRESETS",
@@ -14,6 +15,7 @@ __all__ = [
     "Protocol",
     "Result",
     "Summary",
+    "Work",
     "WorkloadRef",
     "interleave",
     "judge",

@@ -6,6 +6,7 @@ from typing import Any
 
 from k3bench.measure.backends.base import Backend
 from k3bench.measure.result import Correctness
+from k3bench.measure.work import Work
 
 Call = Callable[[], Any]
 
@@ -29,12 +30,15 @@ class Candidate:
             kernel, so that none of its work is dead code.
         check: judges the call's outputs against the reference.
         padded_tokens: tokens that one call executes, padding included.
+        work: bytes and FLOPs of one call, for the rates beside its time; asked for after the check,
+            so it may depend on what a call left. None records no rates.
     """
 
     implementation: str
     prepare: Callable[[], Call]
     check: Callable[[Any], Correctness]
     padded_tokens: int
+    work: Callable[[], Work] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The order of calls: implementations take turns, forwards and backwards, so that drift cancels."""
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from k3bench.measure.backends.base import Backend
@@ -19,7 +19,12 @@ def round_order(names: list[str], round_index: int) -> list[str]:
 
 
 def interleave(
-    calls: Mapping[str, Call], protocol: Protocol, backend: Backend
+    calls: Mapping[str, Call],
+    protocol: Protocol,
+    backend: Backend,
+    *,
+    on_warm: Callable[[], None] = lambda: None,
+    before_call: Callable[[str], None] = lambda name: None,
 ) -> dict[str, tuple[float, ...]]:
     """Samples in seconds per implementation, in the order taken.
 
@@ -28,6 +33,8 @@ def interleave(
         protocol: warm-up and repeat counts.
         backend: the device's clock; it synchronises before and after each call and flushes the
             device's caches before it where the device has one that would hold the inputs.
+        on_warm: called between the warm-up and the first sample.
+        before_call: called with the implementation's name before each call, outside the sample.
     """
     names = list(calls)
     samples: dict[str, list[float]] = {name: [] for name in names}
@@ -38,9 +45,12 @@ def interleave(
     try:
         for index in range(protocol.warmup):
             for name in round_order(names, index):
+                before_call(name)
                 backend.wait(calls[name]())
+        on_warm()
         for index in range(protocol.repeat):
             for name in round_order(names, index):
+                before_call(name)
                 samples[name].append(backend.time(calls[name]))
     finally:
         if was_enabled:

@@ -1,6 +1,5 @@
 """What a measurement gives: every sample, their summary, and whether the kernel was right."""
 
-import json
 import math
 import uuid
 from collections.abc import Mapping, Sequence
@@ -8,6 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+
+# The alias says that others may import it from here.
+from k3bench.canonical import canonical_json as canonical_json
 
 Kind = Literal["measured", "compiled", "modelled", "published"]
 Status = Literal["ok", "wrong", "failed", "not_checked"]
@@ -97,6 +99,7 @@ class Result:
     commit: str | None
     started_at: str
     run_id: str | None
+    figures: Mapping[str, str | int | float | bool] | None = None
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -138,10 +141,5 @@ class Result:
             "started_at": self.started_at,
             "run_id": self.run_id,
             "source": None,
-            "figures": None,
+            "figures": None if self.figures is None else dict(self.figures),
         }
-
-
-def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -60,6 +60,22 @@ def invoke(*arguments, command=results):
     return CliRunner().invoke(command, list(arguments))
 
 
+def test_rates_stand_beside_times_where_a_benchmark_states_its_work(filled):
+    assert "GB/s" not in invoke("--kind", "measured").stdout
+    figures = {"hbm_bytes": 16 * 10**6, "hbm_bytes_per_s": 8e9, "hbm_share_of_peak": 0.251}
+    record = measured(MANIFEST_ID, commit=filled[1], id="d" * 32, figures=figures)
+    assert record["median_s"] == 0.002
+    ledger = open_ledger()
+    ingest(ledger, [record])
+    ledger.close()
+    lines = invoke("--kind", "measured").stdout.splitlines()
+    heading = next(line for line in lines if "GB/s" in line)
+    assert "GFLOP/s" not in heading, "no row has it"
+    assert sum("8.00 (25%)" in line for line in lines) == 1
+    published = invoke("--kind", "published").stdout
+    assert "GB/s" not in published
+
+
 def test_json_goes_to_stdout_alone(filled):
     outcome = invoke("--json")
     assert outcome.exit_code == 0 and outcome.stderr == ""

@@ -25,11 +25,13 @@ class TorchGpu:
         device: ``mi355x``, ``mi300x`` or a slug of torch's name.
         platform: ``rocm`` or ``cuda``.
         flush_bytes: how much is overwritten before each timed call.
+        compute_units: of the device, or of the partition of it that torch sees.
     """
 
     device: str
     platform: str
     flush_bytes: int
+    compute_units: int | None = None
     clock: Literal["wall", "device"] = "device"
     _scratch: list[Any] = field(default_factory=list, repr=False, compare=False)
 

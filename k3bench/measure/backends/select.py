@@ -32,4 +32,9 @@ def torch_backend() -> Backend:
     properties = torch.cuda.get_device_properties(0)
     device, flush_bytes = describe_torch_gpu(properties.name, properties.L2_cache_size)
     platform = "rocm" if torch.version.hip else "cuda"
-    return TorchGpu(device=device, platform=platform, flush_bytes=flush_bytes)
+    return TorchGpu(
+        device=device,
+        platform=platform,
+        flush_bytes=flush_bytes,
+        compute_units=properties.multi_processor_count,
+    )

@@ -9,11 +9,11 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import mla_rocm
+from benchmarks._mla import check_kda_decode
 from k3bench.compiled.amdgpu.compiler import import_path
 from k3bench.measure import Correctness, judge
 
@@ -23,6 +23,10 @@ TIMEOUT_S = 300
 # bfloat16 operands are wrong in the interpreter itself.
 DECODE = mla_rocm.MlaDecodeCase(
     context_lengths=(100, 0, 5), page_size=16, num_kv_splits=2, dtype="float32"
+)
+# A prefix of more than a page, a sequence without new tokens, one without a prefix.
+PREFILL = mla_rocm.MlaPrefillCase(
+    new_lengths=(33, 0, 20), prefix_lengths=(70, 5, 0), heads=1, page_size=16, dtype="float32"
 )
 KDA_DECODE = {"batch": 2, "heads": 2, "padded": 1, "dtype": "float32"}
 
@@ -59,32 +63,22 @@ def judge_here(operation: str, implementation: str) -> Correctness:
             reference="the fp32 reference",
             outputs=f"o and lse, interpreted on {DECODE.id}",
         )
+    if operation == "mla-prefill":
+        inputs = mla_rocm.make_prefill_inputs(PREFILL)
+        outputs = mla_rocm.PREFILL_IMPLEMENTATIONS[implementation].bind(inputs).fn()
+        return judge(
+            mla_rocm.max_abs_error(outputs, mla_rocm.reference_prefill(inputs)),
+            mla_rocm.tolerance_for(PREFILL.dtype).max_abs_error,
+            reference="the fp32 reference",
+            outputs=f"o and lse, interpreted on {PREFILL.id}",
+        )
     if operation == "kda-decode":
-        return _kda_decode(implementation)
-    raise ValueError(f"operation {operation!r}: give mla-decode or kda-decode")
-
-
-def _kda_decode(implementation: str) -> Correctness:
-    # Imported here: a commit from before these kernels has MLA alone.
-    from mla_rocm.kda_torch import O_TOLERANCES, STATE_TOLERANCE
-
-    case = mla_rocm.KdaDecodeCase(**KDA_DECODE)
-    inputs: Any = mla_rocm.make_kda_decode_inputs(case)
-    outputs = mla_rocm.KDA_DECODE_IMPLEMENTATIONS[implementation].bind(inputs).fn()
-    reference = mla_rocm.reference_kda_decode(inputs)
-    o_error, state_error = mla_rocm.kda_decode_errors(outputs, reference, inputs.state_indices)
-    # Each has a tolerance of its own: the one nearer to its limit decides.
-    error, tolerance, what = max(
-        (o_error, O_TOLERANCES[case.dtype], "o"),
-        (state_error, STATE_TOLERANCE, "new states"),
-        key=lambda found: found[0] / found[1],
-    )
-    return judge(
-        error,
-        tolerance,
-        reference="the fp32 recurrence",
-        outputs=f"{what}, interpreted on {case.id}",
-    )
+        case = mla_rocm.KdaDecodeCase(**KDA_DECODE)
+        inputs = mla_rocm.make_kda_decode_inputs(case)
+        outputs = mla_rocm.KDA_DECODE_IMPLEMENTATIONS[implementation].bind(inputs).fn()
+        verdict = check_kda_decode(outputs, mla_rocm.reference_kda_decode(inputs), inputs, case)
+        return replace(verdict, detail=f"{verdict.detail}; interpreted on {case.id}")
+    raise ValueError(f"operation {operation!r}: give mla-decode, mla-prefill or kda-decode")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ GPU_UNITS: Mapping[str, str] = {
     "scratch_bytes": "bytes of scratch a lane",
     "lds_bytes": "bytes of LDS a workgroup",
     "hbm_bytes": "bytes of HBM traffic",
+    "flops": "FLOPs of the launches",
+    "mfma": "matrix instructions an iteration of the main kernel",
 }
 
 _TPU_FIGURES = ("kernel_cycles", "stall_cycles", "spill_stores", "spill_fills", "vmem_bytes",

@@ -25,7 +25,7 @@ def mla_decode(
     geometry: MlaGeometry,
     num_kv_splits: int | None = None,
     implementation: str = "auto",
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """One absorbed MLA decode step over a paged latent cache.
 
     Reads ``seq_lens`` and the used part of ``block_table`` on the host to validate them, which
@@ -42,7 +42,7 @@ def mla_decode(
 
     Returns:
         o [B, H, 512] in q's dtype, in latent space, and lse [B, H] float32. A sequence of length 0
-        gives 0 and -inf.
+        gives 0 and -inf. The lse is None from an implementation that returns none (aiter).
 
     Raises:
         MlaArgumentError: an argument is wrong; the message names it.
@@ -74,7 +74,7 @@ def mla_prefill(
     block_table: Tensor | None = None,
     prefix_lens: Tensor | None = None,
     implementation: str = "auto",
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """One varlen causal MLA prefill, after a cached prefix or none.
 
     Waits for the device to validate, as ``mla_decode`` does.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mla_rocm.base import Bound, Implementation, Outputs, Support
+from mla_rocm.base import Bound, Implementation, Outputs, Partials, Support
 from mla_rocm.cases import MlaDecodeCase
 from mla_rocm.geometry import (
     MI355X_COMPUTE_UNITS,
@@ -124,7 +124,7 @@ def bind_splitkv(inputs: MlaDecodeInputs) -> Bound:
     )
     gathers = plan_gathers(contexts, splits, STAGE1_KEYS[device.type], device)
 
-    def run() -> Outputs:
+    def stage1() -> Partials:
         q, geometry = inputs.q, inputs.geometry
         batch, heads, _ = q.shape
         # Not cleared: merge_partials ignores the output of a part whose lse is -inf.
@@ -139,10 +139,24 @@ def bind_splitkv(inputs: MlaDecodeInputs) -> Bound:
             )
             partial_o[gather.sequence, gather.split] = o
             partial_lse[gather.sequence, gather.split] = lse
-        o, lse = merge_partials(partial_o, partial_lse, dim=1)
-        return Outputs(o.to(q.dtype), lse)
+        return Partials(partial_o, partial_lse, dim=1)
 
-    return Bound(run, executed_tokens=sum(gather.position.numel() for gather in gathers))
+    def stage2(partials: Partials) -> Outputs:
+        o, lse = merge_partials(partials.o, partials.lse, partials.dim)
+        return Outputs(o.to(inputs.q.dtype), lse)
+
+    # Kept for a stage 2 that is run by itself.
+    kept: list[Partials] = []
+
+    def stage1_alone() -> Partials:
+        kept[:] = [stage1()]
+        return kept[0]
+
+    return Bound(
+        lambda: stage2(stage1()),
+        executed_tokens=sum(gather.position.numel() for gather in gathers),
+        stages={"stage1": stage1_alone, "stage2": lambda: stage2(kept[0])},
+    )
 
 
 def bind_dense(inputs: MlaDecodeInputs) -> Bound:
@@ -209,6 +223,7 @@ TORCH_SPLITKV = Implementation(
     summary="absorbed, split-KV over the paged cache, log-sum-exp merge; torch products",
     can_run=_splitkv_can_run,
     bind=bind_splitkv,
+    can_run_stages=_splitkv_can_run,
 )
 
 TORCH_DENSE = Implementation(

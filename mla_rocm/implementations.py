@@ -9,7 +9,7 @@ from mla_rocm import (
     prefill_triton,
 )
 from mla_rocm.base import Implementation
-from mla_rocm.providers import sglang_kda, sglang_mla
+from mla_rocm.providers import aiter_mla, sglang_kda, sglang_mla
 
 DECODE_IMPLEMENTATIONS: dict[str, Implementation] = {
     implementation.name: implementation
@@ -17,6 +17,7 @@ DECODE_IMPLEMENTATIONS: dict[str, Implementation] = {
         decode_triton.TRITON,
         decode_triton.TRITON_BATCH_INVARIANT,
         sglang_mla.SGLANG_DECODE,
+        aiter_mla.AITER_DECODE,
         decode_torch.TORCH_SPLITKV,
         decode_torch.TORCH_DENSE,
     )

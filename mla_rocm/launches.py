@@ -4,10 +4,10 @@ The same descriptions bind the kernels to tensors and feed an ahead-of-time comp
 judged from a code object is what runs.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mla_rocm.cases import MlaDecodeCase, MlaPrefillCase
+from mla_rocm.cases import MlaDecodeCase, MlaPrefillCase, Table, shared_pages
 from mla_rocm.cost import decode_attention_flops, decode_cache_bytes, flops_per_pair
 from mla_rocm.decode_plan import (
     STAGE1_STAGES,
@@ -18,16 +18,13 @@ from mla_rocm.decode_plan import (
     power_of_two,
 )
 from mla_rocm.geometry import MI355X_COMPUTE_UNITS, MlaGeometry, ceil_div, split_bounds
-from mla_rocm.kda_case import KdaDecodeCase, packed_width
-from mla_rocm.prefill_plan import TILES, Pass, PrefillForm, plan_prefill
+from mla_rocm.kda_case import SPARE_SLOTS, KdaDecodeCase, packed_width
+from mla_rocm.launch import ITEMSIZE, TRITON_TYPES, Launch
+from mla_rocm.paging import SPARE_PAGES
+from mla_rocm.prefill_plan import TILES, Pass, PrefillForm, Span, plan_prefill
 
 if TYPE_CHECKING:
-    from triton.compiler import ASTSource
     from triton.runtime.jit import JITFunction
-
-# Triton's names of element types.
-TRITON_TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 # Value columns and warps of a KDA decode workgroup: 4 workgroups of 64 threads a head of 128, each
 # thread holding 64 state elements, all loaded at once.
@@ -36,66 +33,6 @@ KDA_WARPS = 1
 
 # Triton's smallest matrix operand: head counts and widths below are padded to it.
 LEAST_DOT = 16
-
-# Options that only AMD's backend takes.
-HIP_OPTIONS = ("matrix_instr_nonkdim", "waves_per_eu")
-
-Grid = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch.
-
-    Attributes:
-        name: ``stage1``, ``stage2``, ... within its operation.
-        kernel: the Triton function.
-        signature: type of every argument by name, in order: ``*bf16``, ``i32``, ``constexpr``.
-        constexprs: values of the ``constexpr`` arguments.
-        options: for AMD targets; those in ``HIP_OPTIONS`` mean nothing to others.
-        grid: workgroups along x, y and z.
-        read_bytes: what the launch must read from memory: each tensor element that it uses once,
-            what it actually visits for the case (never the allocation).
-        written_bytes: what it writes.
-        flops: multiply-adds of the mathematics as 2, without padding; exponentials not counted.
-        iterations: main-loop iterations of the longest workgroup.
-        attrs: argument properties for the compiler, as Triton derives them at run time: all
-            pointers divisible by 16.
-    """
-
-    name: str
-    kernel: "JITFunction[Any]"
-    signature: dict[str, str]
-    constexprs: dict[str, Any]
-    options: dict[str, int]
-    grid: Grid
-    read_bytes: int
-    written_bytes: int
-    flops: int
-    iterations: int
-    attrs: dict[tuple[int, ...], list[list[Any]]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        aligned = {
-            (index,): [["tt.divisibility", 16]]
-            for index, kind in enumerate(self.signature.values())
-            if kind.startswith("*")
-        }
-        object.__setattr__(self, "attrs", aligned)
-
-    @property
-    def workgroups(self) -> int:
-        """Workgroups of the whole grid."""
-        x, y, z = self.grid
-        return x * y * z
-
-    def source(self) -> "ASTSource":
-        """What ``triton.compile`` takes; ``options`` go beside it."""
-        from triton.compiler import ASTSource
-
-        return ASTSource(
-            self.kernel, dict(self.signature), dict(self.constexprs), attrs=dict(self.attrs)
-        )
 
 
 def decode_launches(
@@ -119,7 +56,12 @@ def decode_launches(
         batch_invariant=batch_invariant,
     )
     return decode_plan_launches(
-        plan, case.context_lengths, case.geometry, case.page_size, case.dtype
+        plan,
+        case.context_lengths,
+        case.geometry,
+        case.page_size,
+        case.dtype,
+        pool_pages=pool_pages(case.context_lengths, case.page_size, case.table),
     )
 
 
@@ -129,8 +71,13 @@ def decode_plan_launches(
     geometry: MlaGeometry,
     page_size: int,
     dtype: str,
+    *,
+    pool_pages: int | None = None,
 ) -> tuple[Launch, Launch]:
-    """The two launches of a given plan; arguments as in ``decode_launches``."""
+    """The two launches of a given plan; arguments as in ``decode_launches``.
+
+    ``pool_pages`` are the cache's, of all sequences; None makes no claim of a small one.
+    """
     from mla_rocm.kernels.decode import decode_stage1, decode_stage2
 
     batch, heads, latent = len(context_lengths), geometry.heads, geometry.latent
@@ -145,6 +92,19 @@ def decode_plan_launches(
     width = geometry.absorbed_qk_dim
     partial_bytes = written * heads * (latent + 1) * 4
     lengths_bytes = batch * 4
+    cells = batch * heads * plan.num_kv_splits
+    storage = {
+        "q": batch * heads * width * itemsize,
+        "block_table": batch * max(1, *(ceil_div(n, page_size) for n in context_lengths)) * 4,
+        "seq_lens": lengths_bytes,
+        "partial_o": cells * latent * 4,
+        "partial_lse": cells * 4,
+        "o": batch * heads * latent * itemsize,
+        "lse": batch * heads * 4,
+    }
+    if pool_pages is not None:
+        storage["kv_cache"] = pool_pages * page_size * width * itemsize
+    tiles = [ceil_div(end - start, plan.block_n) for start, end in spans]
 
     stage1 = Launch(
         name="stage1",
@@ -181,7 +141,11 @@ def decode_plan_launches(
         + lengths_bytes,
         written_bytes=partial_bytes,
         flops=decode_attention_flops(geometry, tokens),
-        iterations=max((ceil_div(end - start, plan.block_n) for start, end in spans), default=0),
+        iterations=max(tiles, default=0),
+        storage_bytes=storage,
+        mean_iterations=sum(tiles) / max(1, written),
+        iteration_bytes=plan.block_n * width * itemsize,
+        busy_workgroups=max(1, written) * head_blocks,
     )
     stage2 = Launch(
         name="stage2",
@@ -208,8 +172,18 @@ def decode_plan_launches(
         written_bytes=batch * heads * (latent * itemsize + 4),
         flops=2 * written * heads * latent,
         iterations=max((ceil_div(len(splits), plan.block_s) for splits in bounds), default=0),
+        storage_bytes=storage,
+        iteration_bytes=plan.block_s * (plan.block_d + 1) * 4,
     )
     return stage1, stage2
+
+
+def pool_pages(lengths: Sequence[int], page_size: int, table: Table) -> int:
+    """Pages of the pool that ``lay_out_pages`` makes for these contexts."""
+    pages = sum(ceil_div(length, page_size) for length in lengths)
+    common = shared_pages(lengths, page_size) if table == "shared" else 0
+    in_use = sum(length > 0 for length in lengths)
+    return pages - common * max(0, in_use - 1) + SPARE_PAGES
 
 
 def prefill_launches(case: MlaPrefillCase, form: PrefillForm) -> tuple[Launch, ...]:
@@ -239,6 +213,10 @@ def prefill_launch(step: Pass, geometry: MlaGeometry, dtype: str) -> Launch:
     # Latents are keys and values at once and shared by all heads, as the rotary key always is.
     key_elements = main + rope if absorbed else heads * (main + v_dim) + rope
     q_elements = queries * heads * (main + rope)
+    rows_bytes = keys * (geometry.latent + rope) * itemsize
+    tiles_of = [_tiles_seen(span, tiles.block_m, tiles.block_n, step.causal) for span in step.spans]
+    walked = [count for counts in tiles_of for count in counts]
+    longest = max(span.queries for span in step.spans)
     return Launch(
         name=f"{step.form}-{'causal' if step.causal else 'prefix'}",
         kernel=prefill_attention,
@@ -272,15 +250,36 @@ def prefill_launch(step: Pass, geometry: MlaGeometry, dtype: str) -> Launch:
             "matrix_instr_nonkdim": tiles.mfma_rows,
         },
         grid=(
-            ceil_div(max(span.queries for span in step.spans), tiles.block_m),
+            ceil_div(longest, tiles.block_m),
             heads,
             len(step.spans),
         ),
         read_bytes=(q_elements + keys * key_elements) * itemsize + len(step.spans) * 16,
         written_bytes=queries * heads * (v_dim * itemsize + 4),
         flops=step.pairs * flops_per_pair(geometry, step.form),
-        iterations=max(ceil_div(span.keys, tiles.block_n) for span in step.spans),
+        iterations=max(walked),
+        storage_bytes={
+            # Queries of every span lie within one tensor of all new tokens.
+            "q": q_elements * itemsize,
+            "kv": rows_bytes if absorbed else keys * heads * (main + v_dim) * itemsize,
+            "rows": rows_bytes,
+            "o": queries * heads * v_dim * itemsize,
+            "lse": queries * heads * 4,
+            "spans": len(step.spans) * 16,
+        },
+        mean_iterations=sum(walked) / len(walked),
+        iteration_bytes=tiles.block_n * (main + rope + (0 if absorbed else v_dim)) * itemsize,
+        busy_workgroups=len(walked) * heads,
     )
+
+
+def _tiles_seen(span: Span, block_m: int, block_n: int, causal: bool) -> list[int]:
+    """Key tiles that each query tile of a span walks; under a causal mask, up to its last query."""
+    seen = []
+    for begin in range(0, span.queries, block_m):
+        hidden = max(0, span.queries - begin - block_m) if causal else 0
+        seen.append(ceil_div(span.keys - hidden, block_n))
+    return seen
 
 
 def kda_decode_launches(case: KdaDecodeCase) -> tuple[Launch]:
@@ -307,6 +306,7 @@ def kda_launch(
     element, itemsize = TRITON_TYPES[dtype], ITEMSIZE[dtype]
     state_bytes = tokens * heads * k * v * 4
     block_v = min(KDA_BLOCK_V, power_of_two(v))
+    pool_bytes = (tokens + SPARE_SLOTS) * heads * k * v * 4
     return Launch(
         name="step",
         kernel=kda_decode_step,
@@ -341,6 +341,15 @@ def kda_launch(
         # Decay 1, prediction 2, update 2 and output 2 for every state element.
         flops=7 * tokens * heads * k * v,
         iterations=1,
+        storage_bytes={
+            "packed": batch * packed_width(heads, k, v) * itemsize,
+            "a_log": heads * 4,
+            "dt_bias": heads * k * 4,
+            "state_indices": batch * 4,
+            "state_in": pool_bytes,
+            "state_out": pool_bytes,
+            "o": batch * heads * v * itemsize,
+        },
     )
 
 

@@ -4,8 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from mla_rocm.cost import Form
+from mla_rocm.cost import (
+    Form,
+    absorption_flops,
+    decompression_flops,
+    flops_per_pair,
+)
 from mla_rocm.errors import MlaArgumentError
+from mla_rocm.geometry import MlaGeometry
 
 PrefillForm = Literal["decompressed", "absorbed", "chunked_decompressed", "chunked_absorbed"]
 PREFILL_FORMS: tuple[str, ...] = get_args(PrefillForm)
@@ -124,3 +130,65 @@ def plan_prefill(
             )
             passes.append(Pass(before_form, False, earlier))
     return tuple(passes)
+
+
+def prefix_flops(
+    geometry: MlaGeometry, new_tokens: int, prefix_tokens: int, prefix_form: Form
+) -> int:
+    """FLOPs that attending a prefix costs one layer in one form, its projections included.
+
+    Decompressed, every prefix token's keys and values are made first; absorbed, every new token's
+    query is moved into latent space and its output back, and each pair costs 3.4 times as much.
+    """
+    pairs = new_tokens * prefix_tokens * flops_per_pair(geometry, prefix_form)
+    if prefix_form == "decompressed":
+        return pairs + decompression_flops(geometry, prefix_tokens)
+    return pairs + absorption_flops(geometry, new_tokens)
+
+
+def choose_prefill_form(
+    new_tokens: int, prefix_tokens: int, geometry: MlaGeometry | None = None
+) -> PrefillForm:
+    """Our rule: new tokens decompressed, the prefix in the form with fewer FLOPs."""
+    if prefix_tokens == 0:
+        return "decompressed"
+    geometry = geometry or MlaGeometry()
+    absorbed, decompressed = (
+        prefix_flops(geometry, new_tokens, prefix_tokens, form)
+        for form in ("absorbed", "decompressed")
+    )
+    return "chunked_absorbed" if absorbed < decompressed else "chunked_decompressed"
+
+
+def sglang_prefill_form(prefix_tokens: int) -> PrefillForm:
+    """sglang's rule on its triton and aiter backends: decompressed only where there is no prefix.
+
+    Its chunked prefix cache, which decompresses the prefix, is enabled for other backends.
+    """
+    return "absorbed" if prefix_tokens else "decompressed"
+
+
+def most_new_tokens_for_absorbed(prefix_tokens: int, geometry: MlaGeometry | None = None) -> int:
+    """The most new tokens for which the absorbed prefix costs fewer FLOPs; beyond it never does.
+
+    With c = projection FLOPs a token and d = the FLOPs that a pair costs more when absorbed:
+    C (c + d P) < c P. For K3 it grows with the prefix towards c / d = 170.7.
+    """
+    geometry = geometry or MlaGeometry()
+    per_token = decompression_flops(geometry, 1)
+    per_pair = flops_per_pair(geometry, "absorbed") - flops_per_pair(geometry, "decompressed")
+    bound = per_token * prefix_tokens
+    return max(0, (bound - 1) // (per_token + per_pair * prefix_tokens)) if bound else 0
+
+
+def least_prefix_for_absorbed(new_tokens: int, geometry: MlaGeometry | None = None) -> int | None:
+    """The shortest prefix that is cheaper absorbed, by FLOPs; None if none is, however long.
+
+    The other side of ``most_new_tokens_for_absorbed``: C c < P (c - d C). For K3 no prefix is from
+    171 new tokens on, so a prefill chunk never gains from the absorbed form.
+    """
+    geometry = geometry or MlaGeometry()
+    per_token = decompression_flops(geometry, 1)
+    per_pair = flops_per_pair(geometry, "absorbed") - flops_per_pair(geometry, "decompressed")
+    gain = per_token - per_pair * new_tokens
+    return None if gain <= 0 else per_token * new_tokens // gain + 1

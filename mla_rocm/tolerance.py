@@ -52,14 +52,16 @@ def tolerance_for(dtype: str) -> Tolerance:
 def max_abs_error(outputs: Outputs, reference: Outputs) -> float:
     """The largest absolute difference over outputs and log-sum-exps; infinite if any is NaN.
 
-    A log-sum-exp of -inf (a sequence without keys) equals only itself.
+    A log-sum-exp of -inf (a sequence without keys) equals only itself. Outputs without one are
+    judged by ``o``.
 
     Raises:
         MlaArgumentError: if shapes differ.
     """
-    return max(
-        _tensor_error("o", outputs.o, reference.o), _tensor_error("lse", outputs.lse, reference.lse)
-    )
+    error = _tensor_error("o", outputs.o, reference.o)
+    if outputs.lse is None:
+        return error
+    return max(error, _tensor_error("lse", outputs.lse, reference.lse))
 
 
 def _tensor_error(name: str, values: Tensor, expected: Tensor) -> float:

@@ -9,7 +9,7 @@ import torch
 
 from mla_rocm.base import Support
 from mla_rocm.geometry import MI355X_COMPUTE_UNITS
-from mla_rocm.launches import HIP_OPTIONS, Launch
+from mla_rocm.launch import HIP_OPTIONS, Launch
 from mla_rocm.platforms import torch_support
 
 ON_CPU = "Triton kernel: runs on a CPU only in the interpreter, which is never timed"

@@ -4,7 +4,7 @@
 ``all_ids()`` every name. Importing this package reads no file and no heavy library.
 """
 
-from workloads import grid, mla, replays  # noqa: F401 - imported to register their families
+from workloads import grid, kda_decode, mla, replays  # noqa: F401 - imported to register their families
 from workloads.errors import (
     MalformedInputError,
     MissingInputError,

@@ -16,7 +16,7 @@ CHUNK_TOKENS = 16_384
 
 # 1M is 1,047,552 tokens: what a 1,048,576-token context leaves beside the generated ones.
 DECODE_CONTEXTS = {"4K": 4_096, "32K": 32_768, "64K": 65_536, "512K": 524_288, "1M": 1_047_552}
-DECODE_BATCH_SIZES = (1, 4, 16, 64)
+DECODE_BATCH_SIZES = (1, 4, 16, 64, 128)
 WHOLE_PREFILLS = {"1K": 1_024, "4K": 4_096, "8K": 8_192, "16K": 16_384}
 PREFILL_BATCH_SIZES = (1, 4)
 # Where a CPU measures the same trap: a sixteenth of the 32K point, in chunks of 1,024 tokens.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from workloads.errors import WorkloadError
 from workloads.padding import padded_length
 
-Kind = Literal["kda-prefill", "mla-decode", "mla-prefill"]
+Kind = Literal["kda-prefill", "kda-decode", "mla-decode", "mla-prefill"]
 Provenance = Literal["fixed", "sharegpt-derived", "surrogate", "imported", "trace"]
 
 
@@ -47,8 +47,8 @@ class MlaGeometry:
 class Call:
     """One kernel call: sequence ``i`` brings ``new_tokens[i]`` on top of ``cached_tokens[i]``.
 
-    A KDA prefill starts from no cached tokens (its state stands for them); an MLA decode brings
-    one new token a sequence.
+    KDA starts from no cached tokens (its state stands for them); a decode brings one new token a
+    sequence.
     """
 
     new_tokens: tuple[int, ...]

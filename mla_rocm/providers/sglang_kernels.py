@@ -25,7 +25,11 @@ _PLACES = {
     ),
 }
 
-NOT_INSTALLED = "sglang is not installed: pip install --no-deps sglang, and its light imports"
+# Without its dependency tree, which holds another torch; docs/mla.md.
+NOT_INSTALLED = (
+    "sglang is not installed: pip install --no-deps sglang==0.5.23 && pip install orjson psutil "
+    "pybase64 packaging pillow starlette msgspec pydantic pyzmq tqdm ipython aiohttp"
+)
 
 
 def sglang_support(platform: str, function: str) -> Support:

@@ -1,18 +1,27 @@
 """sglang's Triton MLA decode and extend, on our inputs."""
 
+import importlib
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mla_rocm.base import Bound, Implementation, Outputs, Support
+from mla_rocm.base import Bound, Implementation, Outputs, Partials, Support
 from mla_rocm.cases import MlaDecodeCase, MlaPrefillCase
 from mla_rocm.inputs import MlaDecodeInputs, MlaPrefillInputs, owned_slots
 from mla_rocm.numerics import NEG_INF
+from mla_rocm.platforms import platform_of
 from mla_rocm.providers.sglang_kernels import load, sglang_support
+from mla_rocm.providers.sglang_splits import scheduled_splits, server_max_splits
+from mla_rocm.triton_runtime import compute_units
 
-# The server's default bound on splits (--triton-attention-num-kv-splits).
-DEFAULT_MAX_KV_SPLITS = 8
+# What decode_attention_fwd does, launch by launch, in the releases that plan an MLA launch first.
+_PLAN = "_mla_launch_plan"
+_STAGE1 = "_decode_grouped_att_m_fwd"
+_STAGE2 = "_decode_softmax_reducev_fwd"
 
 
 @dataclass(frozen=True)
@@ -32,18 +41,24 @@ class SplitOutputs:
 
 
 def bind_decode(inputs: MlaDecodeInputs) -> Bound:
-    """One call of sglang's decode; its index arrays are made once a step for all layers: here."""
+    """One call of sglang's decode as its server makes it for an MLA model.
+
+    Index arrays and split counts are made once a step for all layers: here. Where the case gives a
+    split count it takes the place of the server's bound and of every sequence's count (on gfx950
+    with SGLANG_MLA_DECODE_TUNE=1 sglang may still take fewer).
+    """
     decode = load("decode_attention_fwd")
     q, device, geometry = inputs.q.contiguous(), inputs.q.device, inputs.geometry
     batch, heads, _ = q.shape
-    splits = inputs.num_kv_splits or DEFAULT_MAX_KV_SPLITS
+    has_mla = "has_mla" in inspect.signature(decode).parameters
+    splits, counts = _splits(inputs, raised_for_mla=has_mla)
     kv_indptr, kv_indices = _indices(inputs.block_table, inputs.seq_lens, inputs.page_size)
     keys = inputs.kv_cache.flatten(0, 1).unsqueeze(1)
     values = keys[..., : geometry.latent]
     partial_o = torch.empty((batch, heads, splits, geometry.latent), device=device)
     # Splits past a context's end are never written: -inf here leaves them out of the merge.
     partial_lse = torch.full((batch, heads, splits), NEG_INF, device=device)
-    num_kv_splits = torch.full((batch,), splits, dtype=torch.int32, device=device)
+    num_kv_splits = torch.tensor(counts, dtype=torch.int32, device=device)
 
     def run() -> SplitOutputs:
         o = q.new_empty((batch, heads, geometry.latent))
@@ -61,10 +76,68 @@ def bind_decode(inputs: MlaDecodeInputs) -> Bound:
             geometry.scale,
             1.0,
             1.0,
+            # Latents are keys and values at once: the server says so, and each is loaded once.
+            **({"has_mla": True} if has_mla else {}),
         )
         return SplitOutputs(o, partial_lse)
 
-    return Bound(run, executed_tokens=len(kv_indices))
+    stages: dict[str, Callable[[], Any]] = {}
+    if hasattr(_decode_module(), _PLAN):
+        stages = _stages(
+            q, keys, values, kv_indptr, kv_indices, partial_o, partial_lse, num_kv_splits,
+            geometry.scale,
+        )  # fmt: skip
+    return Bound(run, executed_tokens=len(kv_indices), stages=stages)
+
+
+def _stages(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    kv_indptr: Tensor,
+    kv_indices: Tensor,
+    partial_o: Tensor,
+    partial_lse: Tensor,
+    num_kv_splits: Tensor,
+    scale: float,
+) -> dict[str, Callable[[], Any]]:
+    """sglang's two launches apart, with the one plan that its own entry gives both."""
+    module = _decode_module()
+    splits = partial_o.shape[2]
+    tuned, forced = getattr(module, _PLAN)(q, keys, splits, True)
+
+    def stage1() -> Partials:
+        getattr(module, _STAGE1)(
+            q, keys, values, partial_o, partial_lse, kv_indptr, kv_indices, num_kv_splits, splits,
+            scale, 0.0, has_mla=True, tune_mla=tuned, forced_kv_splits=forced,
+        )  # fmt: skip
+        return Partials(partial_o, partial_lse, dim=2)
+
+    def stage2() -> SplitOutputs:
+        o = q.new_empty((*q.shape[:2], values.shape[-1]))
+        getattr(module, _STAGE2)(
+            partial_o, partial_lse, q, o, 1.0, values, kv_indptr, num_kv_splits, splits,
+            forced_kv_splits=forced,
+        )  # fmt: skip
+        return SplitOutputs(o, partial_lse)
+
+    return {"stage1": stage1, "stage2": stage2}
+
+
+def _decode_module() -> Any:
+    return importlib.import_module(load("decode_attention_fwd").__module__)
+
+
+def _splits(inputs: MlaDecodeInputs, *, raised_for_mla: bool) -> tuple[int, tuple[int, ...]]:
+    """The bound on splits and each sequence's count."""
+    batch, heads, _ = inputs.q.shape
+    if inputs.num_kv_splits is not None:
+        return inputs.num_kv_splits, (inputs.num_kv_splits,) * batch
+    device = inputs.q.device
+    units = 0 if device.type == "cpu" else compute_units(device)
+    bound = server_max_splits(platform_of(device), units, raised_for_mla=raised_for_mla)
+    # The server counts key heads as K3's configuration states them: as many as query heads.
+    return bound, scheduled_splits(inputs.seq_lens.tolist(), heads, bound, units, kv_heads=heads)
 
 
 def bind_extend(inputs: MlaPrefillInputs) -> Bound:
@@ -139,6 +212,13 @@ def _decode_can_run(platform: str, case: MlaDecodeCase) -> Support:
     return sglang_support(platform, "decode_attention_fwd")
 
 
+def _decode_can_run_stages(platform: str, case: MlaDecodeCase) -> Support:
+    support = _decode_can_run(platform, case)
+    if support.ok and not hasattr(_decode_module(), _PLAN):
+        return Support(False, f"this release of sglang has no {_PLAN}: its stages are not apart")
+    return support
+
+
 def _extend_can_run(platform: str, case: MlaPrefillCase) -> Support:
     if case.tokens == 0:
         return Support(False, "no new tokens: sglang launches no empty grid")
@@ -148,9 +228,10 @@ def _extend_can_run(platform: str, case: MlaPrefillCase) -> Support:
 SGLANG_DECODE = Implementation(
     name="sglang",
     operation="decode",
-    summary="sglang's split-KV decode over token indices, at its server's default of 8 splits",
+    summary="sglang's split-KV decode over token indices, split as its server does for MLA",
     can_run=_decode_can_run,
     bind=bind_decode,
+    can_run_stages=_decode_can_run_stages,
 )
 
 SGLANG_EXTEND = Implementation(

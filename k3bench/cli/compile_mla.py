@@ -23,6 +23,8 @@ _CODES = """
     analysis does not understand; 69 no Triton; 70 the compiler failed.
     """
 
+_INSTEAD = "Of the first launch. [default: the implementation's choice]"
+
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
     """What all three commands take."""
@@ -53,6 +55,9 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
                 metavar="N",
                 help="Of a partition (32 in CPX mode). [default: the whole device]",
             ),
+            click.option("--block-n", type=click.IntRange(1), metavar="N", help=_INSTEAD),
+            click.option("--num-warps", type=click.IntRange(1), metavar="N", help=_INSTEAD),
+            click.option("--num-stages", type=click.IntRange(1), metavar="N", help=_INSTEAD),
             click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
             click.option("--no-cache", is_flag=True, help="Compile afresh and keep nothing."),
         ]

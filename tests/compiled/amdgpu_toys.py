@@ -52,6 +52,8 @@ class ToyLaunch:
     written_bytes: int = 1 << 10
     flops: int = 1 << 20
     iterations: int = 8
+    iteration_bytes: int | None = None
+    merge_iterations: int = 0
     attrs: dict = field(default_factory=dict)
 
     def __post_init__(self):
@@ -61,6 +63,17 @@ class ToyLaunch:
             if kind.startswith("*")
         }
         object.__setattr__(self, "attrs", aligned)
+
+    @property
+    def mean_iterations(self):
+        """All workgroups of a toy do the same."""
+        return float(self.iterations)
+
+    @property
+    def busy_workgroups(self):
+        """All of them."""
+        x, y, z = self.grid
+        return x * y * z
 
 
 def _signature(kernel, **types):

@@ -33,7 +33,7 @@ KERNEL = {
 RESULT = GpuResult(
     status="ok", point=POINT.to_json(), target="gfx950", device="mi355x", triton="3.7.1",
     vgpr=236, agpr=0, rounds=1, round_trips=1.0, scratch_bytes=0, scratch_operations_in_loops=0,
-    lds_bytes=36864, hbm_bytes=4096 * 1152, flops=10, lower_bound_us=1.0, modelled_us=14.0,
+    lds_bytes=36864, hbm_bytes=4096 * 1152, flops=10, mfma=36, lower_bound_us=1.0, modelled_us=14.0,
     modelled_error={"mean": 0.2, "worst": 0.5}, code_sha256="c" * 64, main_kernel="stage1",
     kernels=(KERNEL, {**KERNEL, "name": "stage2", "modelled_us": 6.0}), compile_s=2.0,
 )  # fmt: skip
@@ -80,7 +80,8 @@ def test_the_exact_figures_leave_no_record(run, compiled):
     values = {name: track(CASE, name) for name in GPU_UNITS if name != "modelled_us"}
     assert values == {
         "rounds": 1.0, "round_trips": 1.0, "scratch_operations_in_loops": 0.0,
-        "scratch_bytes": 0.0, "lds_bytes": 36864.0, "hbm_bytes": 4096.0 * 1152,
+        "scratch_bytes": 0.0, "lds_bytes": 36864.0, "hbm_bytes": 4096.0 * 1152, "flops": 10.0,
+        "mfma": 36.0,
     }  # fmt: skip
     assert list(run.points()) == []
 
@@ -133,7 +134,9 @@ def test_one_sweep_holds_points_of_one_family(monkeypatch):
     assert asked == ["gfx950"]
 
 
-@pytest.mark.parametrize("name", ["Decode", "DecodeAt68K", "KdaDecode"])
+@pytest.mark.parametrize(
+    "name", ["Decode", "DecodeAt68K", "DecodeOnPartition", "Prefill", "LastChunk", "KdaDecode"]
+)
 def test_every_benchmark_names_cases_and_units(name):
     benchmark = getattr(compiled_mla, name)()
     first = [choices[0] for choices in benchmark.params]
@@ -155,5 +158,5 @@ def test_the_interpreter_finds_our_kernels_right():
     for operation in ("mla-decode", "kda-decode"):
         verdict = interpreted_verdict(operation, "triton")
         assert verdict.status == "ok", verdict.detail
-    with pytest.raises(RuntimeError, match="give mla-decode or kda-decode"):
+    with pytest.raises(RuntimeError, match="give mla-decode, mla-prefill or kda-decode"):
         interpreted_verdict("x", "triton")

@@ -6,7 +6,7 @@ compare equal. What is not linear becomes an unknown named by its operation and 
 taken as read-only while the loop runs, which is true of a kernel's inputs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from k3bench.compiled.amdgpu.isa import Instruction, registers
@@ -14,6 +14,9 @@ from k3bench.compiled.amdgpu.memory_ops import MemoryOperation, memory_operation
 
 _MASK = (1 << 32) - 1
 _GRANULE = 4
+# Bytes of a cache line. Lines are counted from the unknown part of an address, as if that were
+# aligned: a stream then enters a new one for every 128 bytes, wherever it begins.
+_LINE = 128
 # Register-writing instructions whose second operand is a result too (carry or comparison).
 _TWO_RESULTS = (
     "v_add_co_",
@@ -25,6 +28,7 @@ _TWO_RESULTS = (
 )
 _SWAPS = ("v_swap_", "v_permlane32_swap", "v_permlane16_swap")
 _READS_RESULT = ("v_fmac_", "v_mac_", "v_dot2c_", "v_pk_fmac", "s_addk_", "s_mulk_", "s_cmov")
+_LITERAL_MOVES = ("v_mov_b32", "s_mov_b32", "v_bfrev_b32", "s_brev_b32")
 _NO_RESULT = ("s_waitcnt", "s_barrier", "s_nop", "s_branch", "s_cbranch", "s_endpgm", "s_setprio",
               "s_sleep", "s_sched", "s_setreg", "s_trap", "buffer_wbl2", "buffer_inv")  # fmt: skip
 
@@ -49,6 +53,9 @@ class Form:
         return Form(0).plus(self, factor)
 
 
+_OUT_OF_BOUNDS = Form(1 << 31)
+
+
 @dataclass(frozen=True)
 class Access:
     """One global or scratch load or store as executed.
@@ -57,11 +64,13 @@ class Access:
         position: of its instruction in the iteration.
         operation: what it moves.
         repeated: its bytes were all loaded before, in this iteration or an earlier one.
+        same_line: the cache line in which they begin was read from before, by the same lanes.
     """
 
     position: int
     operation: MemoryOperation
     repeated: bool
+    same_line: bool
 
 
 @dataclass
@@ -73,6 +82,7 @@ class Values:
     _unknowns: dict[object, int] = field(default_factory=dict)
     _origins: dict[int, frozenset[int]] = field(default_factory=dict)
     _loaded: dict[tuple[tuple[int, int], ...], set[int]] = field(default_factory=dict)
+    _lines: dict[tuple[tuple[int, int], ...], set[int]] = field(default_factory=dict)
     _fresh: int = 0
 
     def walk(self, instructions: Sequence[Instruction]) -> list[Access]:
@@ -95,20 +105,24 @@ class Values:
         address, origins = self._address(operation)
         if operation.space == "scratch":
             self._forget(operation.result)
-            return Access(position, operation, repeated=True)
+            return Access(position, operation, repeated=True, same_line=True)
         self.feeding |= origins
         if not operation.is_load:
-            return Access(position, operation, repeated=False)
+            return Access(position, operation, repeated=False, same_line=False)
         first = address.constant // _GRANULE
         granules = range(first, first + max(1, operation.lane_bytes // _GRANULE))
         seen = self._loaded.setdefault(address.terms, set())
         repeated = all(granule in seen for granule in granules)
         seen.update(granules)
+        lines = self._lines.setdefault(address.terms, set())
+        line = address.constant // _LINE
+        same_line = line in lines
+        lines.add(line)
         if operation.result is not None:
             for number, register in enumerate(registers(operation.result)):
                 what = ("load", address, number)
                 self._set(register, self._unknown(what, origins | {position}))
-        return Access(position, operation, repeated)
+        return Access(position, operation, repeated, same_line)
 
     def _address(self, operation: MemoryOperation) -> tuple[Form, frozenset[int]]:
         """Sum of the low words of everything that the address is made of."""
@@ -151,6 +165,13 @@ class Values:
             return None
         values = [self._value(source) for source in sources]
         operation = name[2:]
+        if operation in ("cselect_b32", "cndmask_b32"):
+            # A masked buffer access takes an offset that is always out of bounds; in a full
+            # iteration no mask hides anything, so it is the other offset that counts.
+            offsets = [value for value in values[:2] if value != _OUT_OF_BOUNDS]
+            return offsets[0] if len(offsets) == 1 else None
+        if operation in ("bfrev_b32", "brev_b32") and not values[0].terms:
+            return Form(int(f"{values[0].constant:032b}"[::-1], 2))
         if operation in ("mov_b32", "mov_b64", "movk_i32", "readfirstlane_b32"):
             return values[0]
         if operation in ("add_i32", "add_u32", "addk_i32", "add_co_u32", "add_u64"):
@@ -238,15 +259,33 @@ def _shifted(value: Form, amount: Form) -> Form | None:
     return value.times(1 << (amount.constant & 31)) if not amount.terms else None
 
 
+def constants_before(instructions: Iterable[Instruction]) -> dict[str, int]:
+    """Registers that hold a literal after the instructions, taken in the order of the text."""
+    found: dict[str, int] = {}
+    for instruction in instructions:
+        written = registers(instruction.operands[0]) if instruction.operands else ()
+        for register in written:
+            found.pop(register, None)
+        if instruction.mnemonic in _LITERAL_MOVES and len(written) == 1:
+            form = Values()._linear(instruction.mnemonic, instruction.operands[1:])
+            if form is not None and not form.terms:
+                found[written[0]] = form.constant
+    return found
+
+
 def steady_accesses(
-    instructions: Sequence[Instruction], iterations: int = 4
+    instructions: Sequence[Instruction],
+    iterations: int = 4,
+    *,
+    constants: Mapping[str, int] | None = None,
 ) -> tuple[tuple[Access, ...], Mapping[int, bool]]:
     """Accesses of an iteration in the steady state, and whether each position feeds an address.
 
     Values are followed through several iterations, so that an index that one iteration loads for
-    the next one, and bytes that the previous iteration loaded, are recognised.
+    the next one, and bytes that the previous iteration loaded, are recognised. ``constants`` are
+    registers that hold a literal when the first one begins.
     """
-    values = Values()
+    values = Values({name: Form(value) for name, value in (constants or {}).items()})
     accesses: list[Access] = []
     for _ in range(iterations):
         accesses = values.walk(instructions)

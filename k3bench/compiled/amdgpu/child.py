@@ -18,6 +18,9 @@ from typing import Any
 
 from k3bench.compiled.built import UnsupportedError
 
+# Properties of arguments that the runtimes of other GPUs do not state.
+_HIP_ATTRS = ("tt.pointer_range",)
+
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """What the compiler made of one request.
@@ -47,9 +50,11 @@ def _compiled(launch: Any, request: dict[str, Any]) -> dict[str, Any]:
     from triton.compiler import compile as triton_compile
 
     target = GPUTarget(request["backend"], request["arch"], request["wave_threads"])
-    source = ASTSource(
-        launch.kernel, dict(launch.signature), dict(launch.constexprs), attrs=dict(launch.attrs)
-    )
+    attrs = {
+        where: [attr for attr in found if request["backend"] == "hip" or attr[0] not in _HIP_ATTRS]
+        for where, found in launch.attrs.items()
+    }
+    source = ASTSource(launch.kernel, dict(launch.signature), dict(launch.constexprs), attrs=attrs)
     built = triton_compile(source, target=target, options=dict(launch.options))
     text, usage = built.asm.get("amdgcn"), None
     if text is None:
@@ -66,6 +71,10 @@ def _compiled(launch: Any, request: dict[str, Any]) -> dict[str, Any]:
         "written_bytes": int(launch.written_bytes),
         "flops": int(launch.flops),
         "iterations": int(launch.iterations),
+        "mean_iterations": float(launch.mean_iterations),
+        "iteration_bytes": launch.iteration_bytes,
+        "merge_iterations": int(launch.merge_iterations),
+        "busy_workgroups": int(launch.busy_workgroups),
     }
 
 

@@ -1,14 +1,21 @@
 """From Triton's answer to figures: code parsed, residency counted, bounds, modelled time."""
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from math import prod
 from typing import Any
 
 from k3bench.compiled.amdgpu.figures import CodeFigures, PathFigures, code_figures
 from k3bench.compiled.amdgpu.isa import parse
-from k3bench.compiled.amdgpu.model import judged_error, kernel_seconds, latency_model
+from k3bench.compiled.amdgpu.model import (
+    LatencyModel,
+    Work,
+    judged_error,
+    kernel_profile,
+    kernel_seconds,
+    latency_model,
+)
 from k3bench.compiled.amdgpu.nvidia import parse_usage, ptx_sha256
 from k3bench.compiled.amdgpu.residency import Residency, residency, waves_per_simd
 from k3bench.compiled.amdgpu.result import GpuResult
@@ -19,9 +26,11 @@ from k3bench.compiled.amdgpu.targets import GpuTarget
 _PRODUCED_SLACK = 1.05
 _PRODUCED_LIMIT_BYTES = 256 << 20
 
+TimeModel = Callable[[LatencyModel], float]
+
 
 @dataclass(frozen=True)
-class _Kernel:
+class Kernel:
     """One launch with its code understood; no figures where only registers are known (NVIDIA)."""
 
     answer: Mapping[str, Any]
@@ -37,10 +46,23 @@ class _Kernel:
 
     @property
     def hbm_bytes(self) -> int:
+        """Read and written."""
         return int(self.answer["read_bytes"] + self.answer["written_bytes"])
 
     @property
+    def work(self) -> Work:
+        """What the model is asked about."""
+        return Work(
+            iterations=int(self.answer["iterations"]),
+            mean_iterations=float(self.answer["mean_iterations"]),
+            iteration_bytes=self.answer["iteration_bytes"],
+            merge_iterations=int(self.answer["merge_iterations"]),
+            hbm_bytes=self.hbm_bytes,
+        )
+
+    @property
     def described(self) -> PathFigures | None:
+        """The main loop's iteration, or the whole pass of a kernel without loops."""
         return None if self.figures is None else self.figures.described
 
     @property
@@ -95,9 +117,10 @@ def evaluate(
             lds_bytes=widest["lds_bytes"],
             compile_s=answer["compile_s"],
         )
-    kernels = _understood(answer["kernels"], target, units)
+    kernels = understood(answer["kernels"], target, units)
     main = max(kernels, key=lambda kernel: kernel.hbm_bytes)
-    seconds = [_modelled_s(kernel, target, units) for kernel in kernels]
+    models = [time_model(kernel, target, units) for kernel in kernels]
+    seconds = [None if model is None else model(latency_model()) for model in models]
     modelled = [value for value in seconds if value is not None]
     documents = [
         _kernel_json(kernel, value, target, units)
@@ -135,10 +158,9 @@ def evaluate(
     )
 
 
-def _understood(
-    answers: Sequence[Mapping[str, Any]], target: GpuTarget, units: int
-) -> list[_Kernel]:
-    kernels: list[_Kernel] = []
+def understood(answers: Sequence[Mapping[str, Any]], target: GpuTarget, units: int) -> list[Kernel]:
+    """The launches of one answer, in order; CompiledFormatError for code that is not understood."""
+    kernels: list[Kernel] = []
     written: float = 0
     for answer in answers:
         produced = answer["read_bytes"] <= min(_PRODUCED_SLACK * written, _PRODUCED_LIMIT_BYTES)
@@ -149,9 +171,9 @@ def _understood(
 
 def _kernel(
     answer: Mapping[str, Any], target: GpuTarget, units: int, *, reads_produced: bool
-) -> _Kernel:
+) -> Kernel:
     waves = int(answer["num_warps"])
-    grid = prod(answer["grid"])
+    grid = int(answer["busy_workgroups"])
     if not target.analysed:
         usage = parse_usage(answer["usage"])
         fit = residency(
@@ -162,7 +184,7 @@ def _kernel(
             target=target,
             compute_units=units,
         )
-        return _Kernel(
+        return Kernel(
             answer, usage.registers, None, None, usage.stack_bytes, fit.waves_per_simd,
             ptx_sha256(answer["text"]), None, fit, reads_produced,
         )  # fmt: skip
@@ -177,30 +199,31 @@ def _kernel(
         compute_units=units,
     )
     figures = code_figures(program, waves=waves, wave_threads=target.wave_threads)
-    return _Kernel(
+    return Kernel(
         answer, program.vgpr, program.agpr, program.sgpr, program.scratch_bytes,
         waves_per_simd(allocated, target), program.sha256, figures, fit, reads_produced,
     )  # fmt: skip
 
 
-def _modelled_s(kernel: _Kernel, target: GpuTarget, units: int) -> float | None:
+def time_model(kernel: Kernel, target: GpuTarget, units: int) -> TimeModel | None:
+    """A launch's modelled seconds by the constants; None where its loops are not read."""
     if kernel.figures is None:
         return None
-    return kernel_seconds(
-        kernel.figures,
+    waves = int(kernel.answer["num_warps"])
+    profile = kernel_profile(kernel.figures, target, waves=waves, all_near=kernel.reads_produced)
+    return functools.partial(
+        kernel_seconds,
+        profile,
         kernel.fit,
-        waves=int(kernel.answer["num_warps"]),
-        iterations=int(kernel.answer["iterations"]),
-        hbm_bytes=kernel.hbm_bytes,
+        waves=waves,
+        work=kernel.work,
         target=target,
         compute_units=units,
-        model=latency_model(),
-        all_near=kernel.reads_produced,
     )
 
 
 def _kernel_json(
-    kernel: _Kernel, seconds: float | None, target: GpuTarget, units: int
+    kernel: Kernel, seconds: float | None, target: GpuTarget, units: int
 ) -> dict[str, Any]:
     answer, figures, fit = kernel.answer, kernel.figures, kernel.fit
     share = units / target.compute_units
@@ -229,6 +252,7 @@ def _kernel_json(
         "workgroups": fit.grid,
         "rounds": fit.rounds,
         "iterations": answer["iterations"],
+        "mean_iterations": answer["mean_iterations"],
         "round_trips": described.round_trips if described else None,
         "round_trips_are_of": _unit(figures),
         "round_trips_of_a_pass": figures.whole.round_trips if figures else None,

@@ -63,12 +63,14 @@ class CodeFigures:
         whole: the full pass, every loop taken once.
         loops: with their figures, in the order of the text.
         main: the innermost loop that loads most; None for a kernel without loops.
+        merge: the loop beside the main one, neither around it nor in it, that loads most.
     """
 
     program: Program
     whole: PathFigures
     loops: tuple[tuple[Loop, PathFigures], ...]
     main: int | None
+    merge: int | None
 
     @property
     def described(self) -> PathFigures:
@@ -89,7 +91,7 @@ def code_figures(program: Program, *, waves: int, wave_threads: int) -> CodeFigu
     threads = waves * wave_threads
     loops = find_loops(program)
     passed = whole_pass(program)
-    figures = [path_figures(loop.iteration, threads) for loop in loops]
+    figures = [path_figures(loop.iteration, threads, constants=loop.constants) for loop in loops]
     innermost = [number for number, loop in enumerate(loops) if loop.innermost]
     main = max(
         innermost,
@@ -101,12 +103,26 @@ def code_figures(program: Program, *, waves: int, wave_threads: int) -> CodeFigu
         whole=path_figures(passed, threads, once=True),
         loops=tuple(zip(loops, figures, strict=True)),
         main=main,
+        merge=_beside(loops, figures, main),
     )
 
 
-def path_figures(path: Sequence[Instruction], threads: int, *, once: bool = False) -> PathFigures:
-    """Figures of one path; ``once`` for one that is not repeated."""
-    accesses, feeds = steady_accesses(path, iterations=1 if once else 4)
+def _beside(loops: Sequence[Loop], figures: Sequence[PathFigures], main: int | None) -> int | None:
+    if main is None:
+        return None
+    apart = [n for n, loop in enumerate(loops) if not loop.blocks & loops[main].blocks]
+    return max(apart, key=lambda n: (figures[n].load_bytes, -n), default=None)
+
+
+def path_figures(
+    path: Sequence[Instruction],
+    threads: int,
+    *,
+    once: bool = False,
+    constants: Mapping[str, int] | None = None,
+) -> PathFigures:
+    """Figures of one path; ``once`` for one that is not repeated, ``constants`` where it begins."""
+    accesses, feeds = steady_accesses(path, iterations=1 if once else 4, constants=constants)
     loads = [a for a in accesses if a.operation.is_load and a.operation.space == "global"]
     data = data_loads(accesses, feeds)
     matrix = [found for found in map(mfma, path) if found is not None]

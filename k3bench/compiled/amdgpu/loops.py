@@ -5,9 +5,10 @@ loads most is taken, and among equals the longest. That is the tile in the middl
 which is where the time goes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from k3bench.compiled.amdgpu.addresses import constants_before
 from k3bench.compiled.amdgpu.isa import Block, Instruction, Program
 from k3bench.compiled.amdgpu.memory_ops import memory_operation
 from k3bench.compiled.errors import CompiledFormatError
@@ -24,6 +25,7 @@ class Loop:
         innermost: whether it holds no other loop.
         iteration: the instructions of one full iteration, from the header to the jump back; inner
             loops count once.
+        constants: registers that hold a literal when it is entered.
     """
 
     header: str
@@ -31,6 +33,7 @@ class Loop:
     depth: int
     innermost: bool
     iteration: tuple[Instruction, ...]
+    constants: Mapping[str, int]
 
 
 def find_loops(program: Program) -> tuple[Loop, ...]:
@@ -64,9 +67,17 @@ def find_loops(program: Program) -> tuple[Loop, ...]:
                 depth=sum(header in other for other in bodies.values()),
                 innermost=all(other == header or other not in body for other in bodies),
                 iteration=instructions_of(program.blocks, path),
+                constants=constants_before(_instructions_before(program, header)),
             )
         )
     return tuple(loops)
+
+
+def _instructions_before(program: Program, header: str) -> Iterator[Instruction]:
+    for name, block in program.blocks.items():
+        if name == header:
+            return
+        yield from block.instructions
 
 
 def whole_pass(program: Program) -> tuple[Instruction, ...]:

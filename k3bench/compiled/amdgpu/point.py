@@ -26,6 +26,10 @@ class GpuPoint:
         num_kv_splits: None lets the implementation choose.
         dtype: of activations and cache.
         compute_units: of the device or partition; None takes the target's.
+        block_n: keys of a main-loop iteration, in place of the implementation's own choice; with
+            the two below, for asking what a launch that nobody made would be. None: its own.
+        num_warps: of the first launch's workgroups.
+        num_stages: of the first launch's software pipeline.
 
     Raises CompiledError naming the field that is wrong.
     """
@@ -39,6 +43,9 @@ class GpuPoint:
     num_kv_splits: int | None = None
     dtype: str = "bfloat16"
     compute_units: int | None = None
+    block_n: int | None = None
+    num_warps: int | None = None
+    num_stages: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("lengths", "prefix_lengths"):
@@ -57,7 +64,10 @@ class GpuPoint:
             raise CompiledError(f"prefix_lengths belongs to mla-prefill, not to {self.operation}")
         if self.prefix_lengths and len(self.prefix_lengths) != len(self.lengths):
             raise CompiledError("prefix_lengths and lengths differ in number: give one each")
-        for name in ("heads", "page_size", "num_kv_splits", "compute_units"):
+        for name in (
+            "heads", "page_size", "num_kv_splits", "compute_units", "block_n", "num_warps",
+            "num_stages",
+        ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise CompiledError(f"{name} is {value}: must be at least 1")

@@ -10,7 +10,7 @@ from k3bench.compiled.errors import CompiledFormatError
 from k3bench.measure.result import canonical_json
 
 # Raised whenever the same code would give other figures; part of the cache's key.
-PARSER_VERSION = 1
+PARSER_VERSION = 2
 
 
 @dataclass(frozen=True)

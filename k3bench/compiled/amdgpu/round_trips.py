@@ -30,6 +30,10 @@ _COUNTERS = ("vmcnt", "lgkmcnt")
 Time = TypeVar("Time", Fraction, float)
 
 
+# The memory operation of an instruction, and the counters that it waits for.
+Step = tuple[MemoryOperation | None, tuple[tuple[str, int], ...]]
+
+
 @dataclass(frozen=True)
 class Execution:
     """One wave's walk through iterations.
@@ -44,49 +48,50 @@ class Execution:
 
 
 def execute(
-    instructions: Sequence[Instruction],
+    steps: Sequence[Step],
     latency: Callable[[int, MemoryOperation], Time],
-    issue: Callable[[Instruction], Time],
+    issue: Callable[[int], Time],
     zero: Time,
     *,
     data: Mapping[int, int],
     once: bool = False,
+    transfer: Callable[[MemoryOperation], Time] | None = None,
 ) -> Execution:
     """Walks an iteration again and again; with ``once`` a single pass that ends with its waits.
 
     Args:
-        instructions: of one iteration.
-        latency: of the memory operation at a position; LDS operations are not asked for.
-        issue: time that an instruction occupies the wave.
+        steps: the instructions of one iteration, prepared.
+        latency: of the memory operation at a position, LDS included.
+        issue: time that the instruction at a position occupies the wave.
         zero: of the time type.
         data: bytes of one wave by position, for those loads that count as bytes in flight.
-
-    Raises:
-        CompiledFormatError: for a wait that is not understood.
+        once: a single pass.
+        transfer: time for which a load's data keeps the next one's from coming in.
     """
     now: Time = zero
     counted_from: Time = zero
     pending: dict[str, list[tuple[Time, int]]] = {counter: [] for counter in _COUNTERS}
     peak = 0
-    steps = _prepare(instructions)
     rounds = 1 if once else _WARM + _COUNTED
     for number in range(rounds):
         if number == _WARM:
             counted_from = now
-        for position, (instruction, operation, waits) in enumerate(steps):
+        for position, (operation, waits) in enumerate(steps):
             for counter, allowed in waits:
                 queue = pending[counter]
                 while len(queue) > allowed:
                     now = max(now, queue.pop(0)[0])
-            now = now + issue(instruction)
+            now = now + issue(position)
             if operation is None:
                 continue
             queue = pending[operation.counter]
-            returned = now if operation.space == "lds" else now + latency(position, operation)
-            # Each counter's operations return in the order in which they were issued.
-            queue.append(
-                (max(returned, queue[-1][0]) if queue else returned, data.get(position, 0))
-            )
+            returned = now + latency(position, operation)
+            if queue:
+                # Each counter's operations return in the order in which they were issued.
+                returned = max(returned, queue[-1][0])
+                if transfer is not None:
+                    returned = max(returned, queue[-1][0] + transfer(operation))
+            queue.append((returned, data.get(position, 0)))
             if data.get(position):
                 peak = max(peak, sum(size for done, size in pending["vmcnt"] if done > now))
     if once:
@@ -100,8 +105,8 @@ def execute(
 def serial_round_trips(instructions: Sequence[Instruction], *, once: bool = False) -> Fraction:
     """Serialised memory round trips of one iteration (of the whole pass with ``once``)."""
     result = execute(
-        instructions,
-        lambda *_: Fraction(1),
+        prepare(instructions),
+        _unit_latency,
         lambda _: Fraction(0),
         Fraction(0),
         data={},
@@ -115,8 +120,8 @@ def bytes_in_flight(
 ) -> int:
     """Most bytes of one wave that are on their way at one moment, among the given loads."""
     return execute(
-        instructions,
-        lambda *_: Fraction(1),
+        prepare(instructions),
+        _unit_latency,
         lambda _: Fraction(0),
         Fraction(0),
         data=data,
@@ -124,11 +129,18 @@ def bytes_in_flight(
     ).peak_bytes
 
 
-_Step = tuple[Instruction, MemoryOperation | None, tuple[tuple[str, int], ...]]
+def _unit_latency(position: int, operation: MemoryOperation) -> Fraction:
+    """A trip to memory is one; LDS is no trip."""
+    del position
+    return Fraction(operation.space != "lds")
 
 
-def _prepare(instructions: Sequence[Instruction]) -> list[_Step]:
-    steps: list[_Step] = []
+def prepare(instructions: Sequence[Instruction]) -> list[Step]:
+    """What of each instruction the walk must know.
+
+    Raises CompiledFormatError for a wait that is not understood.
+    """
+    steps: list[Step] = []
     for instruction in instructions:
         waits: tuple[tuple[str, int], ...] = ()
         if instruction.mnemonic.startswith("s_waitcnt"):
@@ -138,5 +150,5 @@ def _prepare(instructions: Sequence[Instruction]) -> list[_Step]:
                     f"wait {instruction.mnemonic} {instruction.text}: not understood"
                 )
             waits = tuple((name, int(count)) for name, count in found if name in _COUNTERS)
-        steps.append((instruction, memory_operation(instruction), waits))
+        steps.append((memory_operation(instruction), waits))
     return steps

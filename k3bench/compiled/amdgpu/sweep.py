@@ -73,7 +73,8 @@ def compile_gpu_points(
 
 
 def _request(point: GpuPoint, target: GpuTarget) -> Request:
-    return Request(FACTORY, {**point.to_json(), "target_compute_units": target.compute_units})
+    described_for = {"target_arch": target.arch, "target_compute_units": target.compute_units}
+    return Request(FACTORY, {**point.to_json(), **described_for})
 
 
 def _compile_chunk(

@@ -28,6 +28,9 @@ class GpuTarget:
         hbm_bytes_per_s: peak bandwidth of the data sheet.
         streamed_hbm_bytes_per_s: what the model assumes that a kernel reaches.
         flops_per_s: dense bf16 with fp32 accumulation, peak.
+        l1_bytes_per_cycle: that a CU's vector cache returns.
+        l1_latency_cycles: of a load whose cache line the same wave has read before.
+        lds_latency_cycles: of an LDS access.
         sources: where figures come from.
         analysed: whether the code object's loops can be read (AMD's assembly; not PTX).
     """
@@ -53,12 +56,19 @@ class GpuTarget:
     flops_per_s: float
     sources: Mapping[str, str] = field(repr=False)
     analysed: bool = True
+    l1_bytes_per_cycle: int = 64
+    l1_latency_cycles: int = 120
+    lds_latency_cycles: int = 64
 
 
 _CDNA_SOURCE = (
     "AMD CDNA3/CDNA4 ISA documents and LLVM's AMDGPU usage guide: 512 registers a lane and SIMD "
     "(VGPRs and AGPRs together), 8 waves a SIMD, 16 multi-wave workgroups a CU"
 )
+_CDNA_CACHES = {
+    "l1_bytes_per_cycle": "AMD CDNA3 white paper: 64 bytes a clock from L1",
+    "l1_latency_cycles, lds_latency_cycles": "assumed, of the order of public microbenchmarks",
+}
 
 GFX950 = GpuTarget(
     name="gfx950",
@@ -85,6 +95,7 @@ GFX950 = GpuTarget(
             "registers, waves": _CDNA_SOURCE,
             "rates": "AMD Instinct MI355X data sheet: 256 CUs, 2.4 GHz, 8 TB/s, 2.5 PFLOP/s bf16",
             "streamed_hbm_bytes_per_s": "assumed: 85% of the peak",
+            **_CDNA_CACHES,
         }
     ),
 )
@@ -114,6 +125,7 @@ GFX942 = GpuTarget(
             "registers, waves": _CDNA_SOURCE,
             "rates": "AMD Instinct MI300X data sheet: 304 CUs, 2.1 GHz, 5.3 TB/s, 1.307 PFLOP/s",
             "streamed_hbm_bytes_per_s": "assumed: 85% of the peak",
+            **_CDNA_CACHES,
         }
     ),
 )

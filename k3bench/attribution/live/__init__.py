@@ -1,0 +1,1 @@
+"""Taking the traces: ranges around a running model's blocks, a toy of K3, drivers for a server."""

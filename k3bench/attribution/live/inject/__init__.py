@@ -1,0 +1,1 @@
+"""A directory for PYTHONPATH: its sitecustomize.py runs at the start of every Python process."""

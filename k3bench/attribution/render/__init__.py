@@ -1,0 +1,1 @@
+"""Showing compositions: the published CSV layout, a self-contained page, an annotated trace."""

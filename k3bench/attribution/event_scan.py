@@ -61,6 +61,8 @@ class EventScan:
     cut_off: str = ""
     lenient_events: int = 0
     _offset: int = 0
+    # The text that closes the file after the events: none after a bare array, else a brace.
+    _close: bytes = b"}"
 
     def __iter__(self) -> Iterator[list[RawEvent]]:
         blocks = iter(self.stream)
@@ -100,6 +102,7 @@ class EventScan:
             start = buffer.lstrip(b"\xef\xbb\xbf" + _WHITESPACE)
             skipped = len(buffer) - len(start)
             if start[:1] == b"[":
+                self._close = b""
                 self._offset = skipped + 1
                 return start[1:]
             if start and start[:1] != b"{":
@@ -198,7 +201,7 @@ class EventScan:
                 raise self._bad(0, f"more than {limit:,} bytes follow the events")
         self.cut_off = self.stream.cut_off
         tail = tail.strip(_WHITESPACE)
-        if tail in (b"", b"}"):
+        if tail == self._close:
             return
         keys = _object_or_none(b"{" + tail.removeprefix(b","))
         if keys is not None:

@@ -11,10 +11,17 @@ from k3bench.cli.errors import USAGE, CliError
 
 # Command name to the module of this package that holds it, and the one line that --help shows.
 COMMANDS = {
+    "run": ("run", "asv run for the common case, with exit codes that say how it went."),
+    "ab": ("ab", "Measure two commits in turns, in one run on this machine."),
+    "reproduce": ("reproduce", "The exact environment and command of a result, checked here."),
     "results": ("results", "Rows of the ledger, as tables or JSON."),
     "manifest": ("manifest", "Environment manifests: show one, compare two."),
     "workloads": ("workloads", "Pinned workloads: list, verify, build, import."),
+    "gate": ("gate", "Judge HEAD against BASE; change points over history; simulated error rates."),
     "ledger": ("ledger", "The ledger itself: check, seed, sync."),
+    "export": ("export", "Write asv's result files back from the ledger."),
+    "dashboard": ("dashboard", "Write our pages of the dashboard from the ledger."),
+    "attribute": ("attribute", "Which block of a model owns the GPU time of a profiler trace."),
     "compile": ("compile", "What a compiler says of a kernel for v6e or gfx950, without one."),
     "report": ("report", "Write the ladder's report and the README's table from the ledger."),
     "doctor": ("doctor", "What this machine can measure and compile, and what is missing."),

@@ -162,6 +162,15 @@ def test_a_file_cut_between_two_events_is_noticed(tmp_path: Path) -> None:
     assert read_trace(path).cut_off
 
 
+@pytest.mark.parametrize("close", ["", ", ", ', "traceName": "t"', ', "traceName": "t'])
+def test_a_file_cut_after_its_last_event_is_noticed(tmp_path: Path, close: str) -> None:
+    path = tmp_path / "cut.json"
+    path.write_text('{"traceEvents": [' + json.dumps(kernel(1)) + "]" + close)
+    trace = read_trace(path)
+    assert len(trace.device) == 1
+    assert "after the events" in trace.cut_off
+
+
 def test_zero_kernels_is_an_error_and_says_how_many_events_there_were(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", [launch(n) for n in range(3)])
     with pytest.raises(EmptyTraceError, match="no kernels among 3 events"):

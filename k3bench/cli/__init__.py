@@ -23,7 +23,7 @@ COMMANDS = {
     "dashboard": ("dashboard", "Write our pages of the dashboard from the ledger."),
     "attribute": ("attribute", "Which block of a model owns the GPU time of a profiler trace."),
     "compile": ("compile", "What a compiler says of a kernel for v6e or gfx950, without one."),
-    "report": ("report", "Write the ladder's report and the README's table from the ledger."),
+    "report": ("report", "Write the reports in docs/ and the README's table from the ledger."),
     "doctor": ("doctor", "What this machine can measure and compile, and what is missing."),
     "overhead": ("overhead", "What the harness itself costs per point, beside plain asv."),
 }

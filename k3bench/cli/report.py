@@ -1,4 +1,4 @@
-"""``k3bench report``: the ladder's report and the README's table, written from the ledger."""
+"""``k3bench report``: the reports in docs/ and the README's table, written from the ledger."""
 
 import click
 
@@ -9,7 +9,7 @@ from k3bench.cli.ledger import cli_error, opened_ledger
 @click.command()
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if a file is not up to date.")
 def report(check: bool) -> None:
-    """Write docs/kda-ladder.md, its plots and the README's headline table from the ledger.
+    """Write docs/kda-ladder.md, docs/mla-mi355x.md, their plots and the README's headline table.
 
     Exits with 2 where the ledger lacks the figures.
     """

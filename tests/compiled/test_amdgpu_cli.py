@@ -85,13 +85,17 @@ DECODE = ("mla-decode", "--implementation", "triton", "--batch", "2", "--context
             GpuPoint("mla-decode", "triton", (100, 100), compute_units=32, dtype="float16"),
         ),
         (
+            (*DECODE, "--block-n", "64", "--num-warps", "2", "--num-stages", "1"),
+            GpuPoint("mla-decode", "triton", (100, 100), block_n=64, num_warps=2, num_stages=1),
+        ),
+        (
             ("mla-prefill", "--implementation", "triton_absorbed", *DECODE[3:], "--prefix", "30"),
             GpuPoint("mla-prefill", "triton_absorbed", (100, 100), prefix_lengths=(30, 30)),
         ),
         (("kda-decode", *DECODE[1:5]), GpuPoint("kda-decode", "triton", (1, 1))),
         (("kda-decode", *DECODE[1:]), GpuPoint("kda-decode", "triton", (1, 1))),
     ],
-    ids=["decode", "splits", "partition", "prefill", "kda", "kda with a context"],
+    ids=["decode", "splits", "partition", "instead", "prefill", "kda", "kda with a context"],
 )
 def test_each_command_names_its_point(call, compiler, arguments, point):
     code, _, err = call(*arguments)

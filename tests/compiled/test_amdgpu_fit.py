@@ -1,4 +1,4 @@
-"""The fit of the latency model: its points, its halves, and that it finds constants it was given."""
+"""The fit of the latency model: its points, its halves, and that it finds what it was given."""
 
 import json
 from dataclasses import replace
@@ -17,7 +17,7 @@ from k3bench.compiled.amdgpu.fit import (
     report,
     wrong_orders,
 )
-from k3bench.compiled.amdgpu.model import LatencyModel, _document
+from k3bench.compiled.amdgpu.model import LatencyModel, fit_document
 from k3bench.compiled.errors import CompiledError
 
 TEXT = files("k3bench.compiled.amdgpu").joinpath(POINTS_FILE).read_text()
@@ -46,19 +46,19 @@ def test_every_published_point_has_a_source_and_a_place_in_one_half():
     fitted, held_out = halves(POINTS)
     assert len(fitted) + len(held_out) == len(POINTS)
     assert not {p.id for p in fitted} & {p.id for p in held_out}
-    assert [p.id for p in held_out] == _document()["held_out"]
+    assert [p.id for p in held_out] == fit_document()["held_out"]
 
 
 def test_the_committed_constants_are_those_of_these_points():
-    document = _document()
+    document = fit_document()
     assert document["points_sha256"] == sha256(TEXT.encode()).hexdigest()
     assert document["errors"].keys() == {p.id for p in POINTS}
     assert document["model"].keys() == {"latency_s", "near_latency_s", "launch_s"}
 
 
 def test_the_goal_is_met_and_launches_of_one_kernel_are_in_order():
-    assert _document()["judged"]["gfx950"]["mean"] <= 0.18
-    assert _document()["wrong_orders"] == []
+    assert fit_document()["judged"]["gfx950"]["mean"] <= 0.18
+    assert fit_document()["wrong_orders"] == []
 
 
 def test_the_fit_finds_the_constants_that_made_the_points(points, predict):

@@ -133,6 +133,41 @@ def test_bytes_that_the_iteration_before_loaded_are_recognised():
     assert [access.repeated for access in accesses] == [True, False]
 
 
+def test_a_mask_that_moves_an_offset_out_of_bounds_hides_nothing_in_a_full_iteration():
+    # v9 holds 1 << 31, the offset that a masked buffer access takes.
+    lines = (
+        "v_bfrev_b32_e32 v9, 1",
+        *loop_of(
+            "v_cndmask_b32_e32 v4, v9, v2, vcc",
+            "buffer_load_dwordx2 v[10:11], v4, s[4:7], 0 offen",
+            "v_add_u32_e32 v5, 8, v2",
+            "s_cselect_b32 s8, s9, 0x80000000",
+            "v_cndmask_b32_e32 v5, v9, v5, vcc",
+            "buffer_load_dwordx2 v[12:13], v5, s[4:7], 0 offen",
+            "s_waitcnt vmcnt(0)",
+            "v_add_u32_e32 v2, 16, v2",
+        ),
+    )
+    loop = one_loop(*lines)
+    assert loop.constants["v9"] == 1 << 31
+    accesses, _ = steady_accesses(loop.iteration, constants=loop.constants)
+    assert [access.same_line for access in accesses] == [True, True]
+    opaque, _ = steady_accesses(loop.iteration)
+    assert not all(access.same_line for access in opaque)
+
+
+def test_a_stream_enters_a_new_line_for_every_128_bytes():
+    body = ("buffer_load_dwordx2 v[10:11], v2, s[4:7], 0 offen", "s_waitcnt vmcnt(0)",
+            "v_add_u32_e32 v2, {}, v2")  # fmt: skip
+    found = []
+    for step in (8, 64, 128, 256):
+        path = one_loop(*loop_of(*body[:2], body[2].format(step))).iteration
+        lines = [steady_accesses(path, iterations=n)[0][0].same_line for n in range(1, 17)]
+        found.append(lines.count(False))
+    # 16 iterations of 8, 64, 128 and 256 bytes.
+    assert found == [1, 8, 16, 16]
+
+
 def test_a_full_iteration_takes_the_path_that_loads():
     lines = (
         "s_mov_b32 s0, 0",

@@ -7,7 +7,7 @@ from k3bench.compiled.amdgpu.figures import code_figures
 from k3bench.compiled.amdgpu.isa import parse
 from k3bench.compiled.amdgpu.model import (
     Work,
-    _document,
+    fit_document,
     judged_error,
     kernel_profile,
     kernel_seconds,
@@ -36,7 +36,7 @@ def seconds(lines, grid, registers=256, *, near=False, units=256, **work):
 
 
 def test_the_stated_error_is_that_of_its_points():
-    errors = [abs(error) for error in _document()["errors"].values()]
+    errors = [abs(error) for error in fit_document()["errors"].values()]
     stated = judged_error("gfx950")
     assert stated["mean"] == pytest.approx(sum(errors) / len(errors), abs=1e-3)
     assert stated["worst"] == max(errors)

@@ -90,7 +90,7 @@ def test_64_keys_an_iteration_spill_in_the_absorbed_extend(found):
     result = found["spills"]
     assert (result.status, result.scratch_bytes > 0) == ("ok", True)
     assert result.kernels[0]["main_loop"]["scratch_operations"] > 0
-    assert 15 <= result.round_trips
+    assert result.round_trips >= 15
     assert found["extend"].scratch_operations_in_loops == 0
 
 

@@ -5,17 +5,25 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from mla_rocm import KdaDecodeCase, MlaDecodeCase, MlaGeometry, MlaPrefillCase
 from mla_rocm.cost import prefill_attention_flops
 from mla_rocm.decode_plan import BATCH_INVARIANT_SPLITS, BLOCK_N, choose_splits, plan_decode
 from mla_rocm.errors import MlaArgumentError
 from mla_rocm.geometry import CPX_COMPUTE_UNITS, split_length
+from mla_rocm.paging import lay_out_pages
 from mla_rocm.prefill_plan import PREFILL_FORMS, plan_prefill
 
 pytest.importorskip("triton")
 
-from mla_rocm.launches import decode_launches, kda_decode_launches, prefill_launches
+from mla_rocm.launches import (
+    decode_launches,
+    kda_decode_launches,
+    pool_pages,
+    prefill_launches,
+)
+from mla_rocm.providers.recording import recorded_launches
 
 # Pinned: a change here changes every launch, and shows in review.
 SPLIT_TABLE = {
@@ -135,6 +143,60 @@ def test_a_kda_step_moves_each_state_in_and_out_once():
     assert step.written_bytes == state + 12 * 128 * 2
     (batched,) = kda_decode_launches(KdaDecodeCase(256, padded=6))
     assert batched.grid == (4, 12, 256) and batched.flops == 250 * 7 * 12 * 128 * 128
+
+
+@pytest.mark.parametrize(
+    ("context", "batch", "marked"),
+    [(65536, 1, True), (1_047_552, 1, True), (69632, 24, True), (69632, 136, False)],
+    ids=["64K", "1M", "1.9 GB", "10.9 GB"],
+)
+def test_only_a_cache_under_2_gib_has_a_32_bit_range(context, batch, marked):
+    stage1, _ = decode_launches(MlaDecodeCase((context,) * batch))
+    cache = list(stage1.signature).index("kv_cache")
+    assert (["tt.pointer_range", 32] in stage1.attrs[cache,]) is marked
+    assert ["tt.divisibility", 16] in stage1.attrs[cache,]
+    assert ["tt.pointer_range", 32] in stage1.attrs[list(stage1.signature).index("q"),]
+
+
+def test_attributes_are_those_that_the_runtime_derives_from_the_tensors():
+    case = MlaDecodeCase((69632,) * 30, num_kv_splits=4)
+    stage1, _ = decode_launches(case)
+
+    def tensor(name, kind):
+        dtype = {"*bf16": torch.bfloat16, "*fp32": torch.float32, "*i32": torch.int32}[kind]
+        size = stage1.storage_bytes[name] // dtype.itemsize
+        return torch.empty(size, dtype=dtype, device="meta")
+
+    scalars = {"fp32": 0.5, "i32": 7}
+    arguments = {
+        name: scalars[kind] if kind in scalars else tensor(name, kind)
+        for name, kind in stage1.signature.items()
+        if kind != "constexpr"
+    }
+    with recorded_launches() as recorded:
+        stage1.kernel[stage1.grid](**arguments, **stage1.constexprs, **stage1.options)
+    [call] = recorded
+    found = call.specialized("hip", "gfx950", 64)
+    assert found.attrs == stage1.attrs
+    assert found.signature == stage1.signature
+    assert (call.grid, call.options) == (stage1.grid, stage1.options)
+
+
+@pytest.mark.parametrize("table", ["contiguous", "shared"])
+def test_the_pool_is_as_large_as_the_laid_out_one(table):
+    lengths = (1000, 130, 0, 64)
+    _, pages = lay_out_pages(lengths, 64, table, torch.Generator())
+    assert pool_pages(lengths, 64, table) == pages
+
+
+def test_a_causal_prefill_states_its_longest_and_its_mean_workgroup():
+    (launch,) = prefill_launches(MlaPrefillCase((16384,)), "decompressed")
+    assert launch.iterations == 16384 // 32
+    # Tiles of 128 queries see 4, 8, ..., 512 tiles of 32 keys.
+    assert launch.mean_iterations == pytest.approx((4 + 512) / 2)
+    assert launch.busy_workgroups == launch.workgroups == 128 * 12
+    ragged, _ = decode_launches(MlaDecodeCase((64, 6400), num_kv_splits=4))
+    assert (ragged.workgroups, ragged.busy_workgroups) == (8, 6)
 
 
 COMPILED = {

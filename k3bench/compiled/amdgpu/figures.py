@@ -31,7 +31,8 @@ class PathFigures:
         index_loads: loads that an address depends on.
         repeated_loads: loads of bytes that were loaded before.
         scratch_operations: loads and stores of scratch.
-        round_trips: serialised memory round trips.
+        round_trips: serialised memory round trips: every wait for loads that were issued after the
+            last wait, wherever their data is.
         bytes_in_flight: most data_bytes on their way at one moment.
     """
 

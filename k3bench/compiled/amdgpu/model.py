@@ -77,17 +77,18 @@ class PathCost:
 @functools.cache
 def latency_model() -> LatencyModel:
     """The committed constants."""
-    return LatencyModel(**_document()["model"])
+    return LatencyModel(**fit_document()["model"])
 
 
 def judged_error(target: str) -> Mapping[str, float] | None:
     """{"mean", "worst"} of the relative error on published points; None where none is known."""
-    error = _document()["judged"].get(target)
+    error = fit_document()["judged"].get(target)
     return None if error is None else {name: float(value) for name, value in error.items()}
 
 
 @functools.cache
-def _document() -> dict[str, Any]:
+def fit_document() -> dict[str, Any]:
+    """What fit.py has written: constants, errors by published point and by half, and how."""
     try:
         text = files("k3bench.compiled.amdgpu").joinpath(CONSTANTS_FILE).read_text()
         document: dict[str, Any] = json.loads(text)

@@ -6,13 +6,15 @@ point's selected implementations, taking turns; the others are then answered fro
 asv sees one parameter combination per implementation, and the samples are interleaved all the same.
 """
 
+import contextlib
+import hashlib
 import json
 import math
 import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from k3bench.measure import Experiment, Result, measure_group
 from k3bench.measure.point import Provenance
 from k3bench.measure.protocol import Protocol, preset_name, resolve_protocol
 from k3bench.orphans import die_with_parent
+from k3bench.runner.lock import DeviceBusyError, LockError, devices_to_lock, exclusive
+from k3bench.runner.surroundings import surroundings_of
 
 IMPLEMENTATION = "implementation"
 # Set by the run for its benchmark processes.
@@ -79,17 +83,19 @@ class DeviceBenchmark(Benchmark):  # type: ignore[misc]
         }
 
         if not journal.has_pending(keys[implementation]):
-            experiment: Experiment = self.func(*params)
-            require_kernels_of_commit()
-            if implementation in experiment.unavailable:
-                print(f"k3bench: skipped: {experiment.unavailable[implementation]}")
-                return math.nan
-            group = [
-                name
-                for name in experiment.candidates
-                if name in keys and not journal.has_pending(keys[name])
-            ]
-            self._measure(experiment, group, keys, named, protocol, journal)
+            # Before anything touches the device: even starting its runtime disturbs others.
+            with device_held(protocol.preset):
+                experiment: Experiment = self.func(*params)
+                require_kernels_of_commit()
+                if implementation in experiment.unavailable:
+                    print(f"k3bench: skipped: {experiment.unavailable[implementation]}")
+                    return math.nan
+                group = [
+                    name
+                    for name in experiment.candidates
+                    if name in keys and not journal.has_pending(keys[name])
+                ]
+                self._measure(experiment, group, keys, named, protocol, journal)
 
         point = journal.take(keys[implementation])
         if point is None:
@@ -178,11 +184,46 @@ class DeviceBenchmark(Benchmark):  # type: ignore[misc]
             journal.append(keys[result.implementation], environment, record)
             records.append(record)
 
+        def keep_further(result: Result) -> None:
+            # asv never asks for it, so it counts as delivered at once.
+            record = result.to_record()
+            clock = (record["figures"] or {}).get("further_clock")
+            # A name of its own: the point's is looked for by its beginning.
+            key = hashlib.sha256(f"{keys[result.implementation]}/{clock}".encode()).hexdigest()[:32]
+            journal.append(key, environment, record)
+            journal.take(key)
+            records.append(record)
+
+        surroundings = surroundings_of(experiment.backend, protocol.preset, journal)
         log.before_first_call()
-        measure_group(experiment, group, protocol, provenance, on_result=keep)
+        measure_group(
+            experiment,
+            group,
+            protocol,
+            provenance,
+            on_result=keep,
+            on_further=keep_further,
+            surroundings=surroundings,
+        )
         log.after_last_call()
         bring_into_ledger(journal, records)
         log.after_bookkeeping()
+
+
+@contextlib.contextmanager
+def device_held(preset: str) -> Iterator[None]:
+    """Holds this machine's measured device until the process ends, if the preset wants it held.
+
+    Raises:
+        PointFailedError: somebody else kept it too long, or there is no place for the lock.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(exclusive(devices_to_lock(preset), until_exit=True))
+        except (DeviceBusyError, LockError) as error:
+            sys.tracebacklimit = 0
+            raise PointFailedError(f"k3bench: {error}") from None
+        yield
 
 
 def bring_into_ledger(journal: RunJournal, records: Sequence[Mapping[str, Any]]) -> None:

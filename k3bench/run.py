@@ -1,6 +1,7 @@
 """The life of one ``asv run`` in asv's own process: manifest, journal, resume, ledger, summary."""
 
 import datetime
+import functools
 import json
 import os
 import shlex
@@ -31,9 +32,21 @@ from k3bench.journal import (
 from k3bench.ledger import LedgerError, open_ledger
 from k3bench.ledger.ingest import ingest
 from k3bench.measure.point import utc_now
+from k3bench.runner.lock import (
+    DeviceBusyError,
+    LockError,
+    devices_to_lock,
+    exclusive,
+    holders,
+    wait_seconds,
+)
 from workloads import pins
 
 RESUME_VARIABLE = "K3BENCH_RESUME"
+# Where `k3bench run` wants to be told how the run went.
+SUMMARY_VARIABLE = "K3BENCH_RUN_SUMMARY"
+# The environment name of points that asv never asked for and never saves (`k3bench ab`).
+AB_ENVIRONMENT = "ab"
 # An interrupted run that nobody resumes is forgotten then; its points are in the ledger.
 KEEP_ABANDONED_DAYS = 14
 
@@ -46,6 +59,7 @@ class Invocation:
     dry_run: bool = False
     preset: str = ""
     command: tuple[str, ...] = ()
+    program: str = "asv"
 
 
 class ManifestCaptureError(RuntimeError):
@@ -99,7 +113,7 @@ class Run:
         self.invocation = invocation
         self.console = Console(highlight=False, soft_wrap=True)
         self._pid = os.getpid()
-        manifest = capture_manifest(python, project_root, environ)
+        manifest = self._captured_manifest(python, environ)
         self.manifest_id = manifest_id(manifest)
         self._fingerprint = fingerprint(manifest)
         runs = runs_directory(project_root)
@@ -114,6 +128,18 @@ class Run:
         self.journal.add_manifest(self.manifest_id, manifest)
         for other in abandoned(runs):
             self._take_over(other)
+        self._say_who_is_measuring(environ)
+
+    def _captured_manifest(self, python: str, environ: Mapping[str, str]) -> dict[str, Any]:
+        """The manifest; asking a TPU's runtime takes the chip, so it waits for its lock."""
+        devices = devices_to_lock(self.invocation.preset or "smoke", environ)
+        chips = [device for device in devices if device.startswith("tpu")]
+        say = functools.partial(self.console.print, markup=False)
+        try:
+            with exclusive(chips, wait_seconds(environ), say):
+                return capture_manifest(python, self.project_root, environ)
+        except (DeviceBusyError, LockError) as error:
+            raise ManifestCaptureError(str(error)) from None
 
     def environment(self, kernels: Path | None) -> dict[str, str]:
         """Environment variables for the run's benchmark processes."""
@@ -126,6 +152,21 @@ class Run:
         if kernels is not None:
             variables[KERNELS_VARIABLE] = str(kernels)
         return variables
+
+    def _say_who_is_measuring(self, environ: Mapping[str, str]) -> None:
+        """Points wait for their device in processes whose output asv keeps: said here instead."""
+        try:
+            busy = holders(devices_to_lock(self.invocation.preset or "smoke", environ))
+            wait_s = wait_seconds(environ)
+        except LockError as error:
+            self.console.print(f"k3bench: points cannot be measured: {error}", markup=False)
+            return
+        for device, owner in busy.items():
+            self.console.print(
+                f"k3bench: {device} is in use by {owner or 'another process'}; "
+                f"each point waits for it up to {wait_s:g} s",
+                markup=False,
+            )
 
     def _take_over(self, other: RunJournal) -> None:
         """Ingests what an interrupted run finished, and adopts what asv never saved of it."""
@@ -165,6 +206,7 @@ class Run:
         if os.getpid() != self._pid:
             return
         points = list(self.journal.points())
+        self._tell(points)
         if self.invocation.dry_run:
             self._report(points, "not recorded (--dry-run)")
             self.journal.remove()
@@ -184,16 +226,27 @@ class Run:
             "id": self.journal.run_id,
             "started_at": self.journal.header()["started_at"],
             "finished_at": utc_now(),
-            "command": shlex.join(("asv", *self.invocation.command)),
+            "command": shlex.join((self.invocation.program, *self.invocation.command)),
         }
 
-    def _report(self, points: Sequence[JournaledPoint], where: str) -> None:
+    def _mine(self, points: Sequence[JournaledPoint]) -> list[JournaledPoint]:
         # Adopted points that nobody asked for stay pending: they are not part of this run.
-        mine = [
+        return [
             point
             for point in points
             if point.record["run_id"] == self.journal.run_id or point.delivered_at is not None
         ]
+
+    def _tell(self, points: Sequence[JournaledPoint]) -> None:
+        """Leaves the run's id and its points by status where SUMMARY_VARIABLE says."""
+        path = os.environ.get(SUMMARY_VARIABLE)
+        if path:
+            statuses = [point.record["correctness"]["status"] for point in self._mine(points)]
+            summary = {"run_id": self.journal.run_id, "counts": dict(Counter(statuses))}
+            Path(path).write_text(json.dumps(summary))
+
+    def _report(self, points: Sequence[JournaledPoint], where: str) -> None:
+        mine = self._mine(points)
         if not mine:
             return
         counts = Counter(point.record["correctness"]["status"] for point in mine)
@@ -203,6 +256,16 @@ class Run:
             f"k3bench: run {self.journal.run_id}: {len(mine)} points {where} ({summary}"
             + (f"; {reused} reused from an interrupted run)" if reused else ")")
         )
+        shaken = [point.record for point in mine if "unstable" in (point.record["figures"] or {})]
+        if shaken:
+            last = shaken[-1]
+            self.console.print(
+                f"k3bench: the machine was not steady while {len(shaken)} of {len(mine)} points "
+                f"were measured; the last: {last['benchmark']} {last['implementation']}: "
+                f"{last['figures']['unstable']}",
+                style="yellow",
+                markup=False,
+            )
         for point in mine:
             record = point.record
             verdict = record["correctness"]
@@ -218,9 +281,13 @@ class Run:
 
 
 def retire(journal: RunJournal, results_dir: Path) -> None:
-    """Drops the points that asv has saved in a result file since it was given them."""
+    """Drops the points that asv has saved in a result file, and those that it never asked for.
+
+    To be called once they are in the ledger.
+    """
     for point in list(journal.points()):
-        if point.delivered_at is not None and _asv_saved(point, results_dir):
+        saved = point.delivered_at is not None and _asv_saved(point, results_dir)
+        if saved or point.environment == AB_ENVIRONMENT:
             point.path.unlink()
 
 

@@ -27,6 +27,13 @@ _TPU_GENERATIONS = {
 }
 # Starting the TPU runtime takes seconds; it hangs where another process holds the chip.
 _TPU_RUNTIME_TIMEOUT_S = 60.0
+# Its answer comes at once or, where it looks for what is not there, after minutes.
+_TPU_METRIC_TIMEOUT_S = 3.0
+_THROTTLE_SCORE = """
+from libtpu.sdk import tpumonitoring
+scores = tpumonitoring.get_metric("tpu_throttle_score").data()
+print("k3bench-throttle:" + ",".join(str(score) for score in scores))
+"""
 _DEVICE_KIND = """
 import jax
 kinds = {device.device_kind for device in jax.devices() if device.platform == "tpu"}
@@ -77,6 +84,20 @@ def read_tpu(machine: Machine, ask_tpu_runtime: bool = True) -> dict[str, Any]:
             _device_kind(machine) if ask_tpu_runtime and (chips or accel_nodes) else None
         ),
     }
+
+
+def read_tpu_throttling(machine: Machine) -> str | None:
+    """libtpu's throttle score where it is not 0, e.g. "score 3"; None if it is, or nobody answers.
+
+    The runtime of the process that uses the chip answers, on a port of this host. A TPU tells
+    neither clock nor power nor temperature.
+    """
+    output = machine.run([sys.executable, "-c", _THROTTLE_SCORE], timeout_s=_TPU_METRIC_TIMEOUT_S)
+    match = re.search(r"^k3bench-throttle:(.*)$", output or "", re.M)
+    # One entry a chip, whose last number is the score.
+    entries = match.group(1).split(",") if match else []
+    scores = [int(numbers[-1]) for entry in entries if (numbers := re.findall(r"\d+", entry))]
+    return f"score {max(scores)}" if any(scores) else None
 
 
 def _device_kind(machine: Machine) -> str | None:

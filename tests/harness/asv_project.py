@@ -113,7 +113,12 @@ class ToyProject:
     def environ(self, **changes: str) -> dict[str, str]:
         dropped = ("ASV", "K3BENCH_")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
-        return {**kept, "HOME": str(self.root.parent), "TOY_LOG": str(self.log), **changes}
+        own = {
+            "HOME": str(self.root.parent),
+            "TOY_LOG": str(self.log),
+            "K3BENCH_LOCK_DIR": str(self.root.parent / "locks"),
+        }
+        return {**kept, **own, **changes}
 
     def start(self, *arguments: str, **changes: str) -> "subprocess.Popen[str]":
         """asv in the background, with its output captured."""

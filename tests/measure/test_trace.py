@@ -151,3 +151,13 @@ def test_a_stray_module_in_the_profile_gives_no_time_and_a_reason() -> None:
     )
     assert timed.samples_s == {}
     assert timed.refused["one"] == "4 module runs in the profile, 3 were expected"
+
+
+def test_the_real_profiler_on_a_cpu_gives_a_reason_and_no_time() -> None:
+    program = jax.jit(lambda x: x + 1)
+    x = jax.numpy.ones(8)
+    timed = TpuProfiler().time_all(
+        {"one": lambda: program(x)}, {}, Protocol("t", 0, 2), lambda name: None
+    )
+    assert timed.samples_s == {}
+    assert timed.refused["one"].startswith("no run of a module on a TPU in the profile")

@@ -1,4 +1,4 @@
-"""Glue: the asv environment type ``provisioned``, which asv.conf.json names among its plugins.
+"""Glue: what asv.conf.json names among its plugins: an environment type and a publisher.
 
 Nothing is installed per commit: the machine's own interpreter (jax, torch, ROCm as the runner
 provides them) runs every commit's kernels. Only the kernel rooms are taken from the commit; the
@@ -23,9 +23,13 @@ from asv.environment import Environment, EnvironmentUnavailable
 from asv.runner import BENCHMARK_RUN_SCRIPT
 
 from k3bench.asv_type import KERNEL_ROOMS
+from k3bench.dashboard.publisher import KernelPages
 from k3bench.devices import environment_for_this_machine
 from k3bench.measure.protocol import PRESET_VARIABLE, ProtocolError, preset_name
 from k3bench.run import Invocation, ManifestCaptureError, Run
+
+# asv finds publishers among the classes that its plugins import.
+__all__ = ["KernelPages", "ProvisionedEnvironment"]
 
 # What asv starts when it is about to measure (and not to discover or check).
 MEASURING_MODES = ("run", "run_server", "setup_cache")

@@ -21,6 +21,7 @@ COMMANDS = {
     "ledger": ("ledger", "The ledger itself: check, seed, sync."),
     "export": ("export", "Write asv's result files back from the ledger."),
     "dashboard": ("dashboard", "Write our pages of the dashboard from the ledger."),
+    "publish": ("publish", "asv publish, our pages and the explorer, in less time."),
     "attribute": ("attribute", "Which block of a model owns the GPU time of a profiler trace."),
     "compile": ("compile", "What a compiler says of a kernel for v6e or gfx950, without one."),
     "report": ("report", "Write the reports in docs/ and the README's table from the ledger."),

@@ -14,14 +14,14 @@ from k3bench.canonical import canonical_json
 from k3bench.dashboard.fast_steps import fast_step_detection
 from k3bench.dashboard.rows import Series
 from k3bench.gate.history import COMMITS_NEEDED, Change, Value, find_changes, select_series
-from k3bench.gate.select import Point
+from k3bench.gate.select import Point, further_clock
 
 # The smallest step worth a mark, relative; the default of `k3bench gate history`.
 THRESHOLD = 0.01
 # Points that a worker takes at a time, and below which starting workers costs more than it saves.
 _POINTS_A_TASK = 5_000
 
-_Key = tuple[str, str, str | None, str, str]
+_Key = tuple[str, str, str | None, str, str, str | None]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ def key_of(series: Series) -> _Key:
     """What the gate tells series of one benchmark apart by."""
     view = series.view
     parameters = canonical_json(series.parameters)
-    return view.kind, view.device, view.preset, parameters, series.implementation
+    clock = further_clock(series.column("figures")[-1])
+    return view.kind, view.device, view.preset, parameters, series.implementation, clock
 
 
 def change_rows(
@@ -126,4 +127,5 @@ def _tasks(series: Mapping[Point, list[Value]]) -> Iterator[dict[Point, list[Val
 
 
 def _key(point: Point) -> _Key:
-    return point.kind, point.device, point.preset, point.parameters, point.implementation
+    named = (point.kind, point.device, point.preset, point.parameters, point.implementation)
+    return (*named, point.further_clock)

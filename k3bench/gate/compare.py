@@ -111,7 +111,8 @@ def _stratum(point: Point) -> tuple[str, str, str]:
 
 
 def _order(point: Point) -> tuple[str, ...]:
-    return (*_stratum(point), point.benchmark, point.parameters, point.implementation)
+    where = (point.benchmark, point.parameters, point.implementation, point.further_clock or "")
+    return (*_stratum(point), *where)
 
 
 def _gravest_first(finding: Finding) -> tuple[object, ...]:

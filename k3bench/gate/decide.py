@@ -117,9 +117,13 @@ def _stratum(
     settings: Settings,
 ) -> _Stratum:
     here = [points[index] for index in rows.tolist()]
-    group, _ = _numbered((item.point.benchmark, item.point.parameters) for item in here)
+    group, _ = _numbered(
+        (item.point.benchmark, f"{item.point.parameters} {item.point.further_clock}")
+        for item in here
+    )
     family, names = _numbered(
-        (item.point.benchmark.partition(".")[0], item.point.implementation) for item in here
+        (item.point.benchmark.partition(".")[0], item.point.implementation_by_clock)
+        for item in here
     )
     layout = Layout(group, family)
     test = _rank_tests(here, [sizes[index] for index in rows.tolist()])

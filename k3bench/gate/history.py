@@ -16,7 +16,7 @@ from sqlalchemy import Text, select, type_coerce
 from sqlalchemy.orm import Session
 
 from k3bench.gate.exact import changed_figures, is_worse
-from k3bench.gate.select import Point
+from k3bench.gate.select import Point, further_clock
 from k3bench.ledger.models import Manifest, Result
 
 # A level that one commit alone has may be an outlier: it is shown, but does not fail.
@@ -101,6 +101,7 @@ def change_to_json(change: Change) -> dict[str, Any]:
         "benchmark": change.point.benchmark,
         "parameters": change.point.parameters,
         "implementation": change.point.implementation,
+        "further_clock": change.point.further_clock,
         "range": f"{change.before}..{change.after}",
         **document,
     }
@@ -142,7 +143,8 @@ def select_series(
         row: Any = values
         commit = row[6]
         if commit in order:
-            gathered.setdefault(Point(*row[:6]), {}).setdefault(commit, []).append(row)
+            point = Point(*row[:6], further_clock=further_clock(row[11]))
+            gathered.setdefault(point, {}).setdefault(commit, []).append(row)
     return {
         point: [
             _value(commit, rows)

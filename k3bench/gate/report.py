@@ -45,6 +45,7 @@ class Finding:
             "benchmark": self.point.benchmark,
             "parameters": json.loads(self.point.parameters),
             "implementation": self.point.implementation,
+            "further_clock": self.point.further_clock,
             "metric": self.metric,
             "outcome": self.outcome,
             "weight": self.weight,

@@ -28,7 +28,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What makes two rows answers to the same question. ``parameters`` is canonical JSON text."""
+    """What makes two rows answers to the same question. ``parameters`` is canonical JSON text.
+
+    ``further_clock`` names a clock that was read beside the point's own one (graph replay, wall
+    time): its records are a series of their own.
+    """
 
     kind: str
     device: str
@@ -36,12 +40,25 @@ class Point:
     benchmark: str
     parameters: str
     implementation: str
+    further_clock: str | None = None
+
+    @property
+    def implementation_by_clock(self) -> str:
+        """The implementation, and the further clock where it is one's record."""
+        return f"{self.implementation}{f' by {self.further_clock}' if self.further_clock else ''}"
 
     def label(self) -> str:
         """``benchmark(name=value, ...) implementation``, for people."""
         named = json.loads(self.parameters)
         inner = ", ".join(f"{name}={value}" for name, value in sorted(named.items()))
-        return f"{self.benchmark}({inner}) {self.implementation}"
+        return f"{self.benchmark}({inner}) {self.implementation_by_clock}"
+
+
+def further_clock(figures: str | None) -> str | None:
+    """The further clock that a record's figures (JSON text) name, if they do."""
+    if figures is None or '"further_clock"' not in figures:
+        return None
+    return str(json.loads(figures)["further_clock"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +134,8 @@ def select_side(session: Session, name: str, conditions: Iterable[ColumnElement[
         samples = _EMPTY if blob is None else np.frombuffer(blob, "<f8")
         cells = [*values[6:17], tuple(values[17:19]), *values[19:22], samples]
         row = Row(*cells)
-        newest.setdefault(Point(*values[:6]), {})[row.run_id] = row
+        point = Point(*values[:6], further_clock=further_clock(row.figures))
+        newest.setdefault(point, {})[row.run_id] = row
     if not newest:
         raise GateError(f"{name}: the ledger has no results of it: measure it first (`asv run`)")
     return {point: list(rows.values()) for point, rows in newest.items()}
@@ -180,7 +198,13 @@ def repeated_medians(
     if not runs:
         return {}
     query = (
-        select(*_POINT_COLUMNS, Result.commit, Result.run_id, Result.median_s)
+        select(
+            *_POINT_COLUMNS,
+            Result.commit,
+            Result.run_id,
+            Result.median_s,
+            type_coerce(Result.figures, Text),
+        )
         .join(Manifest, Manifest.id == Result.manifest_id)
         .where(
             Result.run_id.in_(runs),
@@ -192,8 +216,9 @@ def repeated_medians(
     )
     newest: dict[Point, dict[tuple[str, str], float]] = {}
     for values in cast(Iterable[Any], session.execute(query)):
-        commit, run_id, median_s = values[6:]
-        newest.setdefault(Point(*values[:6]), {})[commit, run_id] = math.log(median_s)
+        commit, run_id, median_s, figures = values[6:]
+        point = Point(*values[:6], further_clock=further_clock(figures))
+        newest.setdefault(point, {})[commit, run_id] = math.log(median_s)
     found: dict[Point, dict[str, list[float]]] = {}
     for point, by_run in newest.items():
         commits = found.setdefault(point, {})

@@ -41,7 +41,8 @@ def store(ledger: Ledger, manifest: dict[str, Any]) -> Callable[..., str]:
         for group in range(2):
             for name in ("first", "second"):
                 samples = (1e-3 * factor * np.exp(0.02 * random.standard_normal(12))).tolist()
-                identity = hashlib.sha256(f"{run} {group} {name}".encode()).hexdigest()[:32]
+                named = f"{run} {group} {name} {changes}"
+                identity = hashlib.sha256(named.encode()).hexdigest()[:32]
                 records.append(
                     measured(
                         manifests.manifest_id(manifest),

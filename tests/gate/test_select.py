@@ -75,3 +75,19 @@ def test_the_speed_scripts_records_are_valid(ledger, manifest):
 
     made = list(records(4, manifests.manifest_id(manifest)))
     assert ingest(ledger, made, [manifest]).inserted == 8
+
+
+def test_a_further_clock_is_a_series_of_its_own(ledger, store):
+    store("run-1")
+    store("run-1", figures={"further_clock": "graph"}, factor=0.5)
+    with ledger.session() as session:
+        side = select_side(session, "a", of_commit(A))
+        series = select_series(session, [A], None)
+        repeats = repeated_medians(session, fingerprints(side))
+    clocks = [point.further_clock for point in side]
+    assert len(side) == 8 and clocks.count("graph") == clocks.count(None) == 4
+    assert {len(rows) for rows in side.values()} == {1}
+    assert {len(values) for values in series.values()} == {1} and set(series) == set(side)
+    assert repeats == {}
+    named = next(point for point in side if point.further_clock)
+    assert named.label().endswith(" by graph")

@@ -16,7 +16,7 @@ from sqlalchemy import Text, select, type_coerce
 from sqlalchemy.orm import Session
 
 from k3bench.gate.exact import changed_figures, is_worse
-from k3bench.gate.select import Point, further_clock
+from k3bench.gate.select import Point, point_of
 from k3bench.ledger.models import Manifest, Result
 
 # A level that one commit alone has may be an outlier: it is shown, but does not fail.
@@ -143,7 +143,7 @@ def select_series(
         row: Any = values
         commit = row[6]
         if commit in order:
-            point = Point(*row[:6], further_clock=further_clock(row[11]))
+            point = point_of(row, row[11])
             gathered.setdefault(point, {}).setdefault(commit, []).append(row)
     return {
         point: [

@@ -61,6 +61,14 @@ def further_clock(figures: str | None) -> str | None:
     return str(json.loads(figures)["further_clock"])
 
 
+def point_of(row: Sequence[Any], figures: str | None) -> Point:
+    """The point of a row that begins with its six columns; ``figures`` as JSON text."""
+    kind, device, preset, benchmark, parameters, implementation = row[:6]
+    return Point(
+        kind, device, preset, benchmark, parameters, implementation, further_clock(figures)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One result of a point. ``samples_s`` in seconds, in the order taken; empty where none."""
@@ -134,7 +142,7 @@ def select_side(session: Session, name: str, conditions: Iterable[ColumnElement[
         samples = _EMPTY if blob is None else np.frombuffer(blob, "<f8")
         cells = [*values[6:17], tuple(values[17:19]), *values[19:22], samples]
         row = Row(*cells)
-        point = Point(*values[:6], further_clock=further_clock(row.figures))
+        point = point_of(values, row.figures)
         newest.setdefault(point, {})[row.run_id] = row
     if not newest:
         raise GateError(f"{name}: the ledger has no results of it: measure it first (`asv run`)")
@@ -217,7 +225,7 @@ def repeated_medians(
     newest: dict[Point, dict[tuple[str, str], float]] = {}
     for values in cast(Iterable[Any], session.execute(query)):
         commit, run_id, median_s, figures = values[6:]
-        point = Point(*values[:6], further_clock=further_clock(figures))
+        point = point_of(values, figures)
         newest.setdefault(point, {})[commit, run_id] = math.log(median_s)
     found: dict[Point, dict[str, list[float]]] = {}
     for point, by_run in newest.items():

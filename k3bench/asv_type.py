@@ -231,7 +231,7 @@ def bring_into_ledger(journal: RunJournal, records: Sequence[Mapping[str, Any]])
     if os.environ.get(DRY_RUN_VARIABLE) == "1":
         return
     try:
-        with open_ledger() as ledger:
+        with open_ledger(project_root=journal.project_root) as ledger:
             ingest(ledger, records, manifests=journal.manifests().values())
     except LedgerError as error:
         # The journal has the points; the end of the run, or the next one, tries again.

@@ -3,6 +3,7 @@
 A run owns a directory ``.k3bench/runs/<run id>/`` and holds a lock on it while it lives:
 
     run.json    who runs: started_at, preset, command line
+    ended.json  the run as the ledger keeps it, once it has ended
     manifests/  the environment manifest, captured once (and those of adopted points), by id
     lock        flock-held by the run's process; free when that process is gone, however it went
     pending/    finished points that asv has not been given yet
@@ -26,7 +27,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from k3bench.measure.result import canonical_json
+from k3bench.canonical import canonical_json
 
 RUN_DIRECTORY_VARIABLE = "K3BENCH_RUN_DIR"
 
@@ -114,9 +115,23 @@ class RunJournal:
     def run_id(self) -> str:
         return self.directory.name
 
+    @property
+    def project_root(self) -> Path:
+        """The checkout that the run measures; its processes may work elsewhere."""
+        return self.directory.parents[2]
+
     def header(self) -> dict[str, Any]:
         """What ``create`` was given, with the run's ``id``; empty if the run died before that."""
         return self._read_json("run.json") or {}
+
+    def end(self, run: Mapping[str, Any]) -> None:
+        """Keeps that the run has ended, and when: the ledger may be away at that moment."""
+        write_durably(self.directory / "ended.json", canonical_json(run))
+
+    def ended(self) -> list[dict[str, Any]]:
+        """What ``end`` was given; empty for a run that was killed."""
+        run = self._read_json("ended.json")
+        return [] if run is None else [run]
 
     def add_manifest(self, manifest_id: str, manifest: Mapping[str, Any]) -> None:
         """Keeps a manifest that records of this journal name."""

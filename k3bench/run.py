@@ -211,7 +211,8 @@ class Run:
             self._report(points, "not recorded (--dry-run)")
             self.journal.remove()
             return
-        stored = _ingest(self.journal, self.project_root, self.console, [self._finished()])
+        self.journal.end(self._finished())
+        stored = _ingest(self.journal, self.project_root, self.console)
         self._report(points, "in the ledger" if stored else "in the journal, not yet in the ledger")
         if stored:
             retire(self.journal, self.results_dir)
@@ -319,15 +320,17 @@ def _ingest(
     journal: RunJournal,
     project_root: Path,
     console: Console,
-    runs: Sequence[Mapping[str, Any]] = (),
 ) -> bool:
-    """Puts every point of a journal into the ledger; False, with a line, where that failed."""
+    """Puts every point of a journal into the ledger, and the run's end where it has one.
+
+    False, with a line, where that failed.
+    """
     records: Iterable[Mapping[str, Any]] = [point.record for point in journal.points()]
     if not records:
         return True
     try:
         with open_ledger(project_root=project_root) as ledger:
-            ingest(ledger, records, manifests=journal.manifests().values(), runs=runs)
+            ingest(ledger, records, manifests=journal.manifests().values(), runs=journal.ended())
     except LedgerError as error:
         console.print(
             f"k3bench: the points of run {journal.run_id} stay in its journal: {error}; "

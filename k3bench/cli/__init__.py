@@ -23,6 +23,7 @@ COMMANDS = {
     "dashboard": ("dashboard", "Write our pages of the dashboard from the ledger."),
     "publish": ("publish", "asv publish, our pages and the explorer, in less time."),
     "attribute": ("attribute", "Which block of a model owns the GPU time of a profiler trace."),
+    "forms": ("forms", "What every attention form costs, where forms cross, and how far from it."),
     "compile": ("compile", "What a compiler says of a kernel for v6e or gfx950, without one."),
     "report": ("report", "Write the reports in docs/ and the README's table from the ledger."),
     "doctor": ("doctor", "What this machine can measure and compile, and what is missing."),

@@ -90,14 +90,28 @@ def seed(as_json: bool) -> None:
 @ledger.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the count as JSON.")
 def sync(as_json: bool) -> None:
-    """Bring in the finished points of runs that were killed or could not reach the ledger."""
+    """Bring in the finished points of runs that were killed or could not reach the ledger.
+
+    Doing it again changes nothing. Points that the ledger did not take stay in the journal and are
+    counted, with exit code 65.
+    """
+    from k3bench.journal import abandoned, runs_directory
     from k3bench.paths import project_root
     from k3bench.run import sync_abandoned
 
     # First, so that a ledger that cannot be opened is this command's error and exit code.
     opened_ledger(create=True).close()
-    points = sync_abandoned(project_root())
+    root = project_root()
+    journaled = 0
+    for journal in abandoned(runs_directory(root)):
+        journaled += sum(1 for _ in journal.points())
+        journal.unlock()
+    points = sync_abandoned(root)
     if as_json:
         click.echo(json.dumps({"points": points}))
     else:
         click.echo(f"{points} points of interrupted runs are in the ledger")
+    if points < journaled:
+        raise CliError(
+            f"{journaled - points} points stay in their journals, for the reasons above", BAD_DATA
+        )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from k3bench.compiled.errors import CompiledError
+from k3bench.roofline.hardware import get_hardware
 
 # Slots of one VLIW bundle, in the column order of the compiler's utilization dump. Each dump
 # repeats these capacities, and the parser refuses a dump that states others.
@@ -51,6 +52,12 @@ class Target:
     fitted: bool = False
 
 
+def _hbm_bytes_per_s(device: str) -> float:
+    """Of one device of the project's one table: a TPU7x chip is two."""
+    hardware = get_hardware(device)
+    return hardware.hbm.value / hardware.devices
+
+
 _SLOT_SOURCE = "== CAPACITY header of the compiler's per-bundle utilization dump"
 _VMEM_SOURCE = "limit that the compiler names when a kernel exceeds its scoped allocation"
 
@@ -59,7 +66,7 @@ V6E = Target(
     topology="v6e:2x2",
     device="tpu-v6e",
     clock_hz=1.75e9,
-    hbm_bytes_per_s=1.64e12,
+    hbm_bytes_per_s=_hbm_bytes_per_s("tpu-v6e"),
     scoped_vmem_bytes=32 << 20,
     fitted=True,
     sources=MappingProxyType(
@@ -79,7 +86,7 @@ TPU7X = Target(
     topology="tpu7x:2x2x1",
     device="tpu7x",
     clock_hz=1.75e9,
-    hbm_bytes_per_s=3.69e12,
+    hbm_bytes_per_s=_hbm_bytes_per_s("tpu7x"),
     scoped_vmem_bytes=32 << 20,
     sources=MappingProxyType(
         {

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from k3bench.ledger.database import Ledger
 from k3bench.ledger.errors import LedgerError
 from k3bench.ledger.models import Manifest, Result
-from k3bench.ledger.queries import iterate_records
+from k3bench.ledger.rows import record_of, select_records
 from k3bench.ledger.semantics import valid_record
 from k3bench.ledger.upgrade import HEAD
 
@@ -80,13 +80,17 @@ def _check_file(session: Session) -> tuple[tuple[str, ...], list[str]]:
 def _check_records(session: Session) -> tuple[int, int, list[str]]:
     problems: list[str] = []
     results = samples = 0
-    for results, record in enumerate(iterate_records(session), start=1):
+    query = select_records().order_by(Result.id).execution_options(yield_per=500)
+    for results, row in enumerate(session.execute(query).mappings(), start=1):
+        record = record_of(row)
         samples += len(record.samples_s)
-        document = record.to_json()
         try:
-            valid_record(document, results)
+            valid_record(record.to_json(), results)
         except LedgerError as error:
             problems.append(str(error))
+            continue
+        if row["series"] != record.series:
+            problems.append(f"record {results} ({record.id}): series: is not the key of its fields")
     counted = session.scalar(select(func.count()).select_from(Result))
     if counted != results:
         problems.append(f"read {results} results where the table counts {counted}")

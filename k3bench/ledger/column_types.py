@@ -2,20 +2,16 @@
 
 import json
 import struct
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import DateTime, Dialect, LargeBinary, Text
 from sqlalchemy.types import TypeDecorator
 
+from k3bench.canonical import canonical_json
+
 FLOAT64_BYTES = 8
-
-
-def canonical_json(value: Any) -> str:
-    """One text per value: sorted keys, no white space, ASCII, no NaN. Equal texts, equal values."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
 
 
 def pack_float64(values: tuple[float, ...]) -> bytes:
@@ -68,8 +64,19 @@ class UtcDateTime(TypeDecorator[datetime]):
             return None
         if value.tzinfo is None:
             raise ValueError("a naive datetime: the ledger stores UTC, give tzinfo=UTC")
-        utc = value.astimezone(UTC)
+        utc = value if value.tzinfo is UTC else value.astimezone(UTC)
         return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any]:
+        """For SQLite the text itself, as SQLAlchemy writes it but in a quarter of the time."""
+        if dialect.name != "sqlite":
+            return lambda value: self.process_bind_param(value, dialect)
+
+        def convert(value: datetime | None) -> str | None:
+            naive = self.process_bind_param(value, dialect)
+            return None if naive is None else naive.isoformat(" ", "microseconds")
+
+        return convert
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         if value is None:

@@ -1,24 +1,36 @@
 """Writing: records, manifests and runs go in whole or not at all, and twice is the same as once."""
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from sqlalchemy import Table, insert, select, tuple_, update
+from sqlalchemy import Table, select, update
 from sqlalchemy.orm import Session
 
-from k3bench.ledger.database import Ledger, is_race
+from k3bench.ledger.bulk import insert_missing
+from k3bench.ledger.database import Ledger
 from k3bench.ledger.errors import LedgerError
-from k3bench.ledger.models import Base, Manifest, Result, Run, Samples, Workload
+from k3bench.ledger.faults import retrying
+from k3bench.ledger.models import Manifest, Result, Run, Workload
 from k3bench.ledger.record import FieldError, Record, fail, text, utc_time
-from k3bench.ledger.rows import record_of, result_row, samples_row, select_records
+from k3bench.ledger.rows import (
+    RESULT,
+    SAMPLES,
+    record_of,
+    result_values,
+    samples_values,
+    select_records,
+    table_of,
+)
 from k3bench.ledger.semantics import valid_record
 
 T = TypeVar("T")
 
 # Bound variables a statement: well under SQLite's limit, and few enough round trips.
 _BATCH = 500
-_ATTEMPTS = 3
+_MANIFEST, _WORKLOAD, _RUN = table_of(Manifest), table_of(Workload), table_of(Run)
 _RUN_KEYS = {"id", "started_at", "finished_at", "command"}
 
 
@@ -55,22 +67,30 @@ def ingest(
 
     A record whose id is in the ledger with the same content is counted as unchanged. Raises
     LedgerError, and writes nothing, if any record is malformed or contradicts itself, names an
-    unknown manifest, or has a known id with different content.
+    unknown manifest, or has a known id with different content. A server that goes away, a deadlock
+    or a writer that came first is met by trying again, for faults.RETRY_FOR_S.
     """
-    batch = _Batch(
-        *_checked_records(records),
-        manifests=_manifest_rows(ledger, manifests),
-        runs=dict(_run_rows(runs)),
-    )
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return _write(ledger, batch)
-        except LedgerError as error:
-            # On a server another runner may insert the same workload or record between our look
-            # and our insert; the next look sees it. SQLite's write lock leaves no such gap.
-            if not is_race(error):
-                raise
-    return _write(ledger, batch)
+    with _no_collections():
+        batch = _Batch(
+            *_checked_records(records),
+            manifests=_manifest_rows(ledger, manifests),
+            runs=dict(_run_rows(runs)),
+        )
+        # Twice is the same as once, so a commit whose answer was lost is simply tried again.
+        return retrying(lambda: _write(ledger, batch))
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Python's cycle collector off: a bulk ingest makes many objects and no cycles, and looking for
+    some took a tenth of its time (measured)."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _checked_records(records: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Record], int]:
@@ -115,8 +135,7 @@ def _manifest_rows(
             raise LedgerError(f"manifest {position}: is no JSON object: {error}") from error
     if not named:
         return {}
-    with ledger.session() as session:
-        known = _known_manifests(session, named)
+    known = retrying(lambda: _manifests_in(ledger, named))
     return {
         identity: _manifest_row(identity, document, position)
         for identity, (position, document) in named.items()
@@ -137,6 +156,11 @@ def _manifest_row(identity: str, document: Mapping[str, Any], position: int) -> 
         }
     except ValueError as error:
         raise LedgerError(f"manifest {position}: {error}") from error
+
+
+def _manifests_in(ledger: Ledger, identities: Iterable[str]) -> set[str]:
+    with ledger.session() as session:
+        return _known_manifests(session, identities)
 
 
 def _known_manifests(session: Session, identities: Iterable[str]) -> set[str]:
@@ -173,44 +197,50 @@ def _run_row(document: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
+class _SomeAreKnownError(Exception):
+    """Records that were thought new are in the ledger already."""
+
+
 def _write(ledger: Ledger, batch: _Batch) -> IngestReport:
+    """Nearly always every record is new, or none: asking first would cost the former a tenth."""
+    try:
+        return _write_once(ledger, batch, compare=False)
+    except _SomeAreKnownError:
+        return _write_once(ledger, batch, compare=True)
+
+
+def _write_once(ledger: Ledger, batch: _Batch, *, compare: bool) -> IngestReport:
+    """One transaction. Keys are inserted in order, table by table, so that writers side by side
+    wait for each other at most in one direction."""
     with ledger.session(write=True) as session:
-        _insert_new_manifests(session, batch.manifests)
-        _insert_new_workloads(session, batch.records.values())
+        connection = session.connection()
+        insert_missing(connection, _MANIFEST, _ordered(_MANIFEST, batch.manifests))
+        insert_missing(connection, _WORKLOAD, _workload_rows(batch.records.values()))
         _merge_runs(session, batch)
-        new = _new_records(session, batch.records)
+        known = _same_records(session, batch.records) if compare else set()
+        new = [batch.records[identity] for identity in sorted(batch.records.keys() - known)]
         _require_manifests(session, new)
-        _insert(session, Result, [result_row(record) for record in new])
-        _insert(session, Samples, [samples_row(record) for record in new if record.samples_s])
+        if insert_missing(connection, RESULT, map(result_values, new)) != len(new):
+            if compare:  # between our look and our insert, which SQLite's write lock rules out
+                raise LedgerError(f"{ledger.name}: another writer came first", transient=True)
+            raise _SomeAreKnownError
+        insert_missing(connection, SAMPLES, (samples_values(r) for r in new if r.samples_s))
     return IngestReport(inserted=len(new), unchanged=batch.repeated + len(batch.records) - len(new))
 
 
-def _insert(session: Session, model: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:
-    if rows:
-        # The table, not the class: one executemany, without the ORM's work on every row.
-        session.execute(insert(cast(Table, model.__table__)), rows)
+def _ordered(table: Table, rows: Mapping[str, Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    """Rows given by name, as tuples, by id."""
+    return [tuple(rows[key][column.name] for column in table.columns) for key in sorted(rows)]
+
+
+def _workload_rows(records: Iterable[Record]) -> list[tuple[str, str]]:
+    return sorted({(record.workload.id, record.workload.sha256) for record in records})
 
 
 def _chunks(items: Iterable[T]) -> Iterator[Sequence[T]]:
     every = list(items)
     for start in range(0, len(every), _BATCH):
         yield every[start : start + _BATCH]
-
-
-def _insert_new_manifests(session: Session, rows: Mapping[str, dict[str, Any]]) -> None:
-    known = _known_manifests(session, rows)
-    _insert(session, Manifest, [row for identity, row in rows.items() if identity not in known])
-
-
-def _insert_new_workloads(session: Session, records: Iterable[Record]) -> None:
-    used = {(record.workload.id, record.workload.sha256) for record in records}
-    for pairs in _chunks(sorted(used)):
-        query = select(Workload.id, Workload.sha256).where(
-            tuple_(Workload.id, Workload.sha256).in_(pairs)
-        )
-        known = {(name, sha) for name, sha in session.execute(query)}
-        new = [{"id": name, "sha256": sha} for name, sha in pairs if (name, sha) not in known]
-        _insert(session, Workload, new)
 
 
 def _merge_runs(session: Session, batch: _Batch) -> None:
@@ -222,22 +252,20 @@ def _merge_runs(session: Session, batch: _Batch) -> None:
             record.run_id, {"id": record.run_id, "started_at": record.started_at}
         )
         undescribed["started_at"] = min(undescribed["started_at"], record.started_at)
-    for identities in _chunks(rows):
-        known = {run.id: run for run in session.scalars(select(Run).where(Run.id.in_(identities)))}
-        new = []
-        for identity in identities:
-            row = {"finished_at": None, "command": None, **rows[identity]}
-            if identity not in known:
-                new.append(row)
-            elif identity in batch.runs:
-                _finish_run(session, known[identity], row)
-        _insert(session, Run, new)
+    rows = {key: {"finished_at": None, "command": None, **row} for key, row in rows.items()}
+    insert_missing(session.connection(), _RUN, _ordered(_RUN, rows))
+    for identities in _chunks(sorted(batch.runs)):
+        # Locked, where the database has row locks: what is compared is what is updated.
+        query = select(Run).where(Run.id.in_(identities)).order_by(Run.id).with_for_update()
+        for known in session.scalars(query):
+            _finish_run(session, known, rows[known.id])
 
 
 def _finish_run(session: Session, known: Run, row: Mapping[str, Any]) -> None:
     """Let an unfinished run be described better; a finished one cannot become another."""
     if known.finished_at is None:
-        session.execute(update(Run).where(Run.id == known.id).values(**row))
+        if any(getattr(known, key) != value for key, value in row.items()):
+            session.execute(update(Run).where(Run.id == known.id).values(**row))
     elif row["started_at"] != known.started_at or row["finished_at"] not in (
         None,  # the description from before it ended, told again
         known.finished_at,
@@ -247,17 +275,15 @@ def _finish_run(session: Session, known: Run, row: Mapping[str, Any]) -> None:
         )
 
 
-def _new_records(session: Session, records: Mapping[str, Record]) -> list[Record]:
-    new: list[Record] = []
+def _same_records(session: Session, records: Mapping[str, Record]) -> set[str]:
+    """Ids of those that the ledger has; LedgerError if one of them is not the same there."""
+    known: set[str] = set()
     for identities in _chunks(records):
         query = select_records().where(Result.id.in_(identities))
-        known = {row["id"]: record_of(row) for row in session.execute(query).mappings()}
-        for identity in identities:
-            if identity in known:
-                _require_same(known[identity], records[identity], "in the ledger")
-            else:
-                new.append(records[identity])
-    return new
+        for row in session.execute(query).mappings():
+            _require_same(record_of(row), records[row["id"]], "in the ledger")
+            known.add(row["id"])
+    return known
 
 
 def _require_manifests(session: Session, records: Iterable[Record]) -> None:

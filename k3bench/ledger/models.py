@@ -91,7 +91,7 @@ class Result(Base):
     benchmark: Mapped[str] = mapped_column(String)
     parameters: Mapped[dict[str, Any]] = mapped_column(CanonicalJson)
     implementation: Mapped[str] = mapped_column(String)
-    kind: Mapped[str] = mapped_column(String, index=True)
+    kind: Mapped[str] = mapped_column(String)
     device: Mapped[str] = mapped_column(String)
     clock: Mapped[str | None] = mapped_column(String)
     preset: Mapped[str | None] = mapped_column(String)
@@ -114,9 +114,11 @@ class Result(Base):
     manifest_id: Mapped[str | None] = mapped_column(ForeignKey("manifest.id"))
     commit: Mapped[str | None] = mapped_column(String(64))
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    run_id: Mapped[str | None] = mapped_column(ForeignKey("run.id"), index=True)
+    run_id: Mapped[str | None] = mapped_column(ForeignKey("run.id"))
     source: Mapped[str | None] = mapped_column(Text)
     figures: Mapped[dict[str, Any] | None] = mapped_column(CanonicalJson)
+    # series.series_key of the row; null only where something else than ingest wrote it.
+    series: Mapped[int | None] = mapped_column(BigInteger)
 
     __table_args__ = (
         ForeignKeyConstraint(
@@ -124,7 +126,12 @@ class Result(Base):
         ),
         # The target of samples(result_id, n): a sample list can only hang on a row that counts it.
         UniqueConstraint("id", "n"),
+        # A benchmark's history; a commit's results; what a run measured, and under which presets;
+        # the newest result of every series.
         Index(None, "benchmark", "implementation", "commit"),
+        Index(None, "commit"),
+        Index(None, "run_id", "preset"),
+        Index(None, "series", "started_at"),
         CheckConstraint(_one_of("kind", KINDS), "kind"),
         CheckConstraint(f"clock IS NULL OR {_one_of('clock', CLOCKS)}", "clock"),
         CheckConstraint(_one_of("correctness_status", CORRECTNESS_STATUSES), "correctness_status"),

@@ -1,33 +1,24 @@
 """Reading: the questions that tables, gate and dashboard ask, so that callers hold no SQL."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, case, func, or_, select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy import ColumnElement, Select, case, func, or_, select
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from k3bench.ledger.errors import LedgerError
 from k3bench.ledger.models import KINDS, Manifest, Result, Run, Samples
 from k3bench.ledger.record import Record, Scalar
 from k3bench.ledger.rows import record_of, select_records
+from k3bench.ledger.series import SERIES_FIELDS
 
 _HEX_PREFIX = re.compile(r"[0-9a-f]{1,64}")
 
 # What makes two rows the same point: rows that differ in any of these answer different questions.
-_POINT = (
-    Result.kind,
-    Result.benchmark,
-    Result.parameters,
-    Result.implementation,
-    Result.device,
-    Result.clock,
-    Result.preset,
-    Result.workload_id,
-    Result.workload_sha256,
-)
+_POINT = tuple(getattr(Result, name) for name in SERIES_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +127,41 @@ def select_results(
     conditions += [column == value for column, value in exact if value is not None]
     query = select(*_COLUMNS).where(*conditions)
     if latest:
-        newest_first = func.row_number().over(
-            partition_by=_POINT, order_by=(Result.started_at.desc(), Result.id.desc())
-        )
-        ranked = query.add_columns(newest_first.label("age")).subquery()
-        query = select(*(ranked.c[name] for name in ResultRow.__slots__)).where(ranked.c.age == 1)
+        # Every other condition is the same for all rows of a series, so that it can come after.
+        whole_series = commit is None and run_id is None
+        query = query.where(Result.id.in_(_newest() if whole_series else _newest_of(conditions)))
     if limit is not None:
         if limit < 1:
             raise LedgerError(f"limit {limit}: ask for at least one row", "usage")
         columns = query.selected_columns
         query = query.order_by(columns.started_at.desc(), columns.id.desc()).limit(limit)
     return sorted((ResultRow(*row) for row in session.execute(query)), key=_reading_order)
+
+
+def _newest() -> Select[Any]:
+    """Ids of the newest result of every series: two looks into the index a series."""
+    row = aliased(Result)
+    keys = select(func.min(row.series).label("series")).cte("series_keys", recursive=True)
+    following = select(func.min(row.series)).where(row.series > keys.c.series).scalar_subquery()
+    keys = keys.union_all(select(following).where(keys.c.series.is_not(None)))
+    newest = (
+        select(row.id)
+        .where(row.series == keys.c.series)
+        .order_by(row.started_at.desc(), row.id.desc())
+        .limit(1)
+        .correlate(keys)
+        .scalar_subquery()
+    )
+    return select(newest).where(keys.c.series.is_not(None))
+
+
+def _newest_of(conditions: Sequence[ColumnElement[bool]]) -> Select[Any]:
+    """Ids of the newest result of every series among the rows that meet ``conditions``."""
+    newest_first = func.row_number().over(
+        partition_by=_POINT, order_by=(Result.started_at.desc(), Result.id.desc())
+    )
+    ranked = select(Result.id, newest_first.label("age")).where(*conditions).subquery()
+    return select(ranked.c.id).where(ranked.c.age == 1)
 
 
 def _conditions(
@@ -175,8 +190,21 @@ def _matching_names(session: Session, pattern: str) -> list[str]:
         raise LedgerError(
             f"benchmark pattern {pattern!r} is no regular expression: {error}", "usage"
         ) from error
-    names = session.scalars(select(Result.benchmark).distinct())
-    return [name for name in names if expression.search(name)]
+    return [name for name in benchmark_names(session) if expression.search(name)]
+
+
+def benchmark_names(session: Session) -> list[str]:
+    """Every benchmark that results name, sorted: one look into the index a name.
+
+    DISTINCT would read the whole index.
+    """
+    first = select(func.min(Result.benchmark).label("name")).cte("names", recursive=True)
+    following = (
+        select(func.min(Result.benchmark)).where(Result.benchmark > first.c.name).scalar_subquery()
+    )
+    names = first.union_all(select(following).where(first.c.name.is_not(None)))
+    found = session.scalars(select(names.c.name).where(names.c.name.is_not(None)))
+    return sorted(found)
 
 
 def _reading_order(row: ResultRow) -> tuple[Any, ...]:

@@ -3,38 +3,49 @@
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import RowMapping, Select, select
+from sqlalchemy import RowMapping, Select, Table, select
 
 from k3bench.ledger.models import Result, Samples
 from k3bench.ledger.record import RECORD_KEYS, Correctness, Record, WorkloadRef
 
 # Record fields that are columns of the same name.
 _PLAIN = tuple(key for key in RECORD_KEYS if key not in ("samples_s", "correctness", "workload"))
-_plain_values = attrgetter(*_PLAIN)
+# Columns whose value lies deeper in a record.
+_NESTED = {
+    "correctness_status": "correctness.status",
+    "max_abs_error": "correctness.max_abs_error",
+    "tolerance": "correctness.tolerance",
+    "correctness_reference": "correctness.reference",
+    "correctness_detail": "correctness.detail",
+    "workload_id": "workload.id",
+    "workload_sha256": "workload.sha256",
+}
+
+
+def table_of(model: Any) -> Table:
+    """The table of a mapped class."""
+    table: Table = model.__table__
+    return table
+
+
+RESULT = table_of(Result)
+SAMPLES = table_of(Samples)
+
+# The row of table ``result`` for a record, in the order of its columns.
+result_values = attrgetter(*(_NESTED.get(column.name, column.name) for column in RESULT.columns))
+# The row of table ``samples`` for a record that has samples.
+samples_values = attrgetter("id", "n", "samples_s")
 
 
 def result_row(record: Record) -> dict[str, Any]:
-    """The row of table ``result`` for a record."""
-    row: dict[str, Any] = dict(zip(_PLAIN, _plain_values(record), strict=True))
-    correctness = record.correctness
-    row["correctness_status"] = correctness.status
-    row["max_abs_error"] = correctness.max_abs_error
-    row["tolerance"] = correctness.tolerance
-    row["correctness_reference"] = correctness.reference
-    row["correctness_detail"] = correctness.detail
-    row["workload_id"] = record.workload.id
-    row["workload_sha256"] = record.workload.sha256
-    return row
-
-
-def samples_row(record: Record) -> dict[str, Any]:
-    """The row of table ``samples`` for a record that has samples."""
-    return {"result_id": record.id, "n": record.n, "values_s": record.samples_s}
+    """The row of table ``result`` for a record, by column name."""
+    names = (column.name for column in RESULT.columns)
+    return dict(zip(names, result_values(record), strict=True))
 
 
 def select_records() -> Select[Any]:
     """Every result with its samples; ``record_of`` reads its rows."""
-    return select(*Result.__table__.columns, Samples.values_s).outerjoin_from(
+    return select(*RESULT.columns, Samples.values_s).outerjoin_from(
         Result, Samples, Samples.result_id == Result.id
     )
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import delete, select
 
 from k3bench.ledger import LedgerError, ingest, open_ledger, select_results
-from k3bench.ledger.database import _explained
+from k3bench.ledger.faults import explained
 from k3bench.ledger.models import Result, Run
 from k3bench.paths import MARKER, ProjectNotFound
 
@@ -62,7 +62,7 @@ def test_a_path_may_hold_any_character(tmp_path, manifest, make_record):
     assert path.is_file()
 
 
-def test_connections_are_set_up_for_durability(ledger):
+def test_sqlite_connections_are_set_up_for_durability(ledger, path):
     assert pragma(ledger, "journal_mode") == "wal"
     assert pragma(ledger, "foreign_keys") == 1
     assert pragma(ledger, "synchronous") == 2  # FULL
@@ -155,7 +155,7 @@ def test_a_damaged_ledger_says_how_to_mend_it(ledger, path, manifest, make_recor
 
 
 def test_a_lock_held_too_long_is_reported(ledger, path, monkeypatch):
-    monkeypatch.setattr("k3bench.ledger.database.BUSY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("k3bench.ledger.faults.BUSY_TIMEOUT_S", 0.1)
     impatient = open_ledger(str(path))
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -211,5 +211,5 @@ def test_a_postgresql_server_that_is_away_is_reported_without_the_password():
 
 
 def test_an_unknown_database_error_still_is_one_line():
-    message, reason = _explained(RuntimeError("first\nsecond"), "there")
+    message, reason = explained(RuntimeError("first\nsecond"), "there")
     assert (message, reason) == ("there: first", "unavailable")

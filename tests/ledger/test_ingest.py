@@ -146,7 +146,18 @@ def test_a_malformed_manifest_is_refused_by_position(ledger, make_record):
 def contradictions() -> dict[str, tuple[dict[str, Any], str]]:
     """Name to changes of a valid measured record, and what the refusal must say."""
     return {
-        "figures": ({"figures": {"cycles": 1}}, "figures: must be null: kind is measured"),
+        "figures": (
+            {"figures": {"flops": 3, "flops_per_s": 5.0}},
+            "figures.flops_per_s: is 5.0, but the median gives",
+        ),
+        "figures-without-amount": (
+            {"figures": {"flops_per_s": 5.0}},
+            "figures.flops_per_s: is a rate",
+        ),
+        "figures-of-wrong": (
+            {**wrong(), "figures": {"flops": 3}},
+            "figures: must be null: the kernel is wrong",
+        ),
         "median": ({"median_s": 0.00200001}, "median_s: is 0.00200001, but the samples give"),
         "p10": ({"p10_s": 0.001}, "p10_s: is 0.001, but"),
         "p90": ({"p90_s": None}, "p90_s: is None, but"),

@@ -11,10 +11,18 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, event, inspect
+from sqlalchemy import event, inspect
 
-from k3bench.ledger import LedgerError, ingest, iterate_records, open_ledger
-from k3bench.ledger.database import _WRITE
+from k3bench.ledger import (
+    Ledger,
+    LedgerError,
+    ingest,
+    iterate_records,
+    open_ledger,
+    select_results,
+)
+from k3bench.ledger.check import check
+from k3bench.ledger.engine import make_engine, resolve, transaction_options
 from k3bench.ledger.models import Base
 from k3bench.ledger.upgrade import (
     HEAD,
@@ -27,11 +35,26 @@ from k3bench.ledger.upgrade import (
 )
 
 
-def schema_of(path) -> dict[str, str]:
-    """Name to the statement that made it, white space levelled, order of constraints aside."""
-    with closing(sqlite3.connect(path)) as connection:
-        rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
-        return {name: _levelled(sql) for name, sql in rows if name != VERSION_TABLE}
+def schema_of(ledger) -> dict[str, str]:
+    """Name of each table, constraint and index to what the database says made it."""
+    with ledger.engine.connect() as connection:
+        if connection.dialect.name == "sqlite":
+            query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+            rows = connection.exec_driver_sql(query).all()
+            return {name: _levelled(sql) for name, sql in rows if name != VERSION_TABLE}
+        found = {}
+        for query in _POSTGRES_SCHEMA:
+            found |= {row[0]: str(row[1:]) for row in connection.exec_driver_sql(query)}
+    return {name: what for name, what in found.items() if VERSION_TABLE not in name}
+
+
+_POSTGRES_SCHEMA = (
+    """SELECT table_name || '.' || column_name, data_type, character_maximum_length, is_nullable
+    FROM information_schema.columns WHERE table_schema = 'public'""",
+    """SELECT conrelid::regclass || '.' || conname, pg_get_constraintdef(oid)
+    FROM pg_constraint WHERE connamespace = 'public'::regnamespace""",
+    "SELECT tablename || '.' || indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'",
+)
 
 
 def _levelled(sql: str) -> str:
@@ -57,12 +80,18 @@ def test_an_empty_file_gets_the_schema_of_the_models(ledger):
         assert compare_metadata(context, Base.metadata) == []
 
 
-def test_migrations_and_models_make_the_same_statements(ledger, path, tmp_path):
+def test_migrations_and_models_make_the_same_schema(ledger, backend, tmp_path, request):
     # compare_metadata does not look at CHECK constraints, and those carry the rules.
-    engine = create_engine(f"sqlite:///{tmp_path / 'models.sqlite'}")
-    Base.metadata.create_all(engine)
-    engine.dispose()
-    assert schema_of(path) == schema_of(tmp_path / "models.sqlite")
+    if backend == "sqlite":
+        other = str(tmp_path / "models.sqlite")
+    else:
+        server = request.getfixturevalue("postgres")
+        other = server.url(server.create_database())
+    models = Ledger(make_engine(resolve(other, None)), "models")
+    with models:
+        Base.metadata.create_all(models.engine)
+        assert schema_of(ledger) == schema_of(models)
+        assert len(schema_of(models)) > 5
 
 
 def test_the_revisions_listed_are_the_ones_there_are(ledger):
@@ -73,45 +102,49 @@ def test_the_revisions_listed_are_the_ones_there_are(ledger):
     assert scripts.get_heads() == [HEAD]
 
 
-def test_down_and_up_again_leads_to_the_same_schema(ledger, path):
-    before = schema_of(path)
-    writer = ledger.engine.execution_options(**{_WRITE: True})
+def test_down_and_up_again_leads_to_the_same_schema(ledger, url):
+    before = schema_of(ledger)
+    writer = ledger.engine.execution_options(**transaction_options(ledger.engine, write=True))
     with writer.begin() as connection:
         downgrade(connection, "base")
         assert set(inspect(connection).get_table_names()) == {VERSION_TABLE}
         assert recorded_revision(connection) is None
     with writer.begin() as connection:
         upgrade(connection)
-    assert schema_of(path) == before
-    assert open_ledger(str(path)).name == str(path)
+    assert schema_of(ledger) == before
+    open_ledger(url).close()
 
 
-def test_a_ledger_emptied_by_downgrade_is_upgraded_on_opening(ledger, path, manifest, make_record):
-    with ledger.engine.execution_options(**{_WRITE: True}).begin() as connection:
+def test_a_ledger_emptied_by_downgrade_is_upgraded_on_opening(ledger, url, manifest, make_record):
+    with ledger.engine.execution_options(
+        **transaction_options(ledger.engine, write=True)
+    ).begin() as connection:
         downgrade(connection, "base")
-    ingest(open_ledger(str(path)), [make_record()], [manifest])
+    with open_ledger(url) as again:
+        assert ingest(again, [make_record()], [manifest]).inserted == 1
 
 
-def test_a_failed_migration_leaves_nothing(path, monkeypatch):
+def test_a_failed_migration_leaves_nothing(empty_url, monkeypatch):
     def broken(connection, *_):
         upgrade(connection)
         raise LedgerError("the second half fails")
 
     monkeypatch.setattr("k3bench.ledger.database.upgrade", broken)
     with pytest.raises(LedgerError, match="second half"):
-        open_ledger(str(path))
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
+        open_ledger(empty_url)
+    engine = make_engine(resolve(empty_url, None))
+    assert inspect(engine).get_table_names() == []
+    engine.dispose()
     monkeypatch.undo()
-    with open_ledger(str(path)) as ledger, ledger.session() as session:
+    with open_ledger(empty_url) as ledger, ledger.session() as session:
         assert list(iterate_records(session)) == []
 
 
-def test_a_newer_schema_is_refused_in_one_line(ledger, path):
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+def test_a_newer_schema_is_refused_in_one_line(ledger, url):
+    with ledger.engine.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
     with pytest.raises(LedgerError, match=r"has schema 9999, newer than this .* update K3Bench"):
-        open_ledger(str(path))
+        open_ledger(url)
 
 
 def test_opening_a_current_ledger_is_one_query_and_no_alembic(ledger, path):
@@ -158,7 +191,7 @@ def test_reading_leaves_a_resting_file_untouched(ledger, path, manifest, make_re
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_statements_of_a_transaction_begin_as_they_should(ledger):
+def test_statements_of_a_transaction_begin_as_they_should(ledger, path):
     begun = []
     event.listen(
         ledger.engine,
@@ -172,16 +205,31 @@ def test_statements_of_a_transaction_begin_as_they_should(ledger):
 
 
 def test_rows_written_before_figures_existed_are_kept_and_have_none(
-    ledger, path, manifest, make_record
+    ledger, url, manifest, make_record
 ):
     record = make_record()
     ingest(ledger, [record], [manifest])
-    writer = ledger.engine.execution_options(**{_WRITE: True})
+    writer = ledger.engine.execution_options(**transaction_options(ledger.engine, write=True))
     with writer.begin() as connection:
         downgrade(connection, "0001")
         columns = {column["name"] for column in inspect(connection).get_columns("result")}
         assert "figures" not in columns
-    with open_ledger(str(path)) as upgraded, upgraded.session() as session:
+    with open_ledger(url) as upgraded, upgraded.session() as session:
         [kept] = iterate_records(session)
     assert kept.id == record["id"] and kept.figures is None
     assert kept.samples_s == tuple(record["samples_s"])
+
+
+def test_rows_from_before_series_had_a_key_get_one(ledger, url, manifest, make_record):
+    records = [make_record(parameters={"seqlen": n, "scale": 1.0, "é": "ü"}) for n in range(7)]
+    records += [make_record(preset=None), make_record(), make_record(figures={"flops": 3})]
+    ingest(ledger, records, [manifest])
+    writer = ledger.engine.execution_options(**transaction_options(ledger.engine, write=True))
+    with writer.begin() as connection:
+        downgrade(connection, "0003")
+    with open_ledger(url) as upgraded:
+        # The audit compares every key with the one that ingest would give it now.
+        report = check(upgraded)
+        assert report.problems == () and report.results == len(records)
+        with upgraded.session() as session:
+            assert len(select_results(session, latest=True)) == 9

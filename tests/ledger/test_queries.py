@@ -14,7 +14,7 @@ from k3bench.ledger import (
     load_samples,
     select_results,
 )
-from k3bench.ledger.queries import latest_finished_runs
+from k3bench.ledger.queries import benchmark_names, latest_finished_runs
 
 COMMITS = SimpleNamespace(old="aaaa" + "0" * 36, new="aaab" + "0" * 36)
 DOCUMENTED_KEYS = [
@@ -107,6 +107,34 @@ def test_each_condition_selects(filled, conditions, expected):
 def test_what_answers_another_question_is_another_point(ledger, manifest, make_record, other):
     ingest(ledger, [make_record(), make_record(**other)], [manifest])
     assert len(minutes(ledger, latest=True)) == 2
+
+
+def test_latest_means_the_same_with_and_without_the_index_of_series(ledger, manifest, make_record):
+    # Asked for a commit the rows are ranked, asked for all of them each series is looked up.
+    times = ["2026-08-01T12:00:00Z", "2026-08-02T12:00:00Z", "2026-08-02T12:00:00Z"]
+    records = [
+        make_record(started_at=time, parameters={"s": s}, preset=preset, device=device)
+        for time in times
+        for s in (1, 1.0, True, "1")
+        for preset in (None, "smoke")
+        for device in ("cpu", "tpu-v6e")
+    ]
+    ingest(ledger, records, [manifest])
+    with ledger.session() as session:
+        looked_up = select_results(session, latest=True)
+        ranked = select_results(session, latest=True, commit=records[0]["commit"])
+        one_device = select_results(session, latest=True, device="cpu", kind="measured")
+    assert looked_up == ranked and len(looked_up) == 16
+    assert one_device == [row for row in looked_up if row.device == "cpu"]
+
+
+def test_names_of_benchmarks_come_once_and_sorted(ledger, manifest, make_record):
+    with ledger.session() as session:
+        assert benchmark_names(session) == []
+    names = ["b.B.device_b", "a.A.device_a", "é.É.device_e", "b.B.device_b"]
+    ingest(ledger, [make_record(benchmark=name) for name in names], [manifest])
+    with ledger.session() as session:
+        assert benchmark_names(session) == sorted(set(names))
 
 
 def test_parameters_are_ordered_by_size_not_by_spelling(ledger, manifest, make_record):

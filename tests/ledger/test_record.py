@@ -4,14 +4,37 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger.records import any_record, measured
+from ledger.records import any_record, measured, unmeasured, wrong
 
 from k3bench.ledger.errors import LedgerError
-from k3bench.ledger.record import RECORD_KEYS, parse_record
+from k3bench.ledger.record import (
+    RECORD_KEYS,
+    FieldError,
+    parse_fields,
+    parse_record,
+    parse_thoroughly,
+)
 
 MANIFEST_ID = "c" * 64
+# What JSON, and what is nearly JSON, can hold in the place of a value.
+_ODD = (
+    "", "\0", "\ud800", "é", "ok", "wall", "smoke", "measured",
+    "a" * 7, "a" * 32, "a" * 64, "A" * 64,
+    0, -1, 2**63, 10**400, 0.0, -0.0, math.nan, math.inf, -math.inf,
+    [], (), {}, [0.5], [0.5, math.nan], (0.5,), {"a": 1}, {"a": None}, {1: 2},
+    "2026-08-01T12:00:00Z", "2026-08-01T12:00:00+00:00", "2026-08-01T12:00:00+02:00",
+    "2026-08-01T12:00:00", "2026-08-01", "2026-08-01T12:00:00.123456+00:00",
+)  # fmt: skip
+_odd_values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=4),
+    st.sampled_from(_ODD),
+)
 
 
 @given(any_record(MANIFEST_ID))
@@ -112,6 +135,51 @@ def test_what_is_no_object_is_refused(document):
         parse_record(document)
 
 
+def parsed_by(parse, document):
+    try:
+        return parse(document)
+    except FieldError as error:
+        return str(error)
+
+
+def assert_both_parsers_agree(document) -> None:
+    quick = parsed_by(parse_fields, document)
+    thorough = parsed_by(parse_thoroughly, document)
+    # As text too: == lets 1, 1.0 and True pass for each other.
+    assert quick == thorough and repr(quick) == repr(thorough)
+
+
+@settings(deadline=None)
+@given(any_record(MANIFEST_ID))
+def test_the_quick_parser_reads_what_the_thorough_one_does(record):
+    assert_both_parsers_agree(record)
+
+
+@settings(deadline=None)
+@given(_odd_values)
+def test_the_quick_parser_accepts_nothing_that_the_thorough_one_refuses(value):
+    good = measured(MANIFEST_ID)
+    for key in RECORD_KEYS:
+        assert_both_parsers_agree({**good, key: value})
+    for key in good["correctness"]:
+        assert_both_parsers_agree({**good, "correctness": {**good["correctness"], key: value}})
+    for key in good["workload"]:
+        assert_both_parsers_agree({**good, "workload": {**good["workload"], key: value}})
+    for key in ("parameters", "figures"):
+        assert_both_parsers_agree({**good, key: {"name": value}})
+    assert_both_parsers_agree({**good, "samples_s": [0.1, value]})
+
+
+def test_an_ordinary_record_takes_the_quick_way(monkeypatch):
+    def refuse(document):
+        raise AssertionError("the thorough parser was asked")
+
+    monkeypatch.setattr("k3bench.ledger.record.parse_thoroughly", refuse)
+    for changes in ({}, wrong(), unmeasured("published"), {"figures": {"flops": 3.5, "k": "v"}}):
+        parse_record(measured(MANIFEST_ID) | changes)
+
+
+@settings(deadline=None)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists))
 def test_any_json_in_any_key_is_parsed_or_refused_in_one_line(value):
     for key in RECORD_KEYS:

@@ -1,8 +1,6 @@
 """The database keeps its own rules: rows written past ``ingest`` are refused as well."""
 
 import re
-import sqlite3
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -142,18 +140,20 @@ def assert_samples_refused(ledger, result_id: str, n: int, values_s: tuple[float
         session.execute(insert(Samples), [row])
 
 
-def test_samples_are_packed_little_endian_float64(ledger, manifest, make_record, path):
-    record = make_record(samples_s=(0.5, 0.25))
-    ingest(ledger, [record], [manifest])
-    with closing(sqlite3.connect(path)) as connection:
-        (blob,) = connection.execute("SELECT values_s FROM samples").fetchone()
+def scalar(ledger, query: str):
+    with ledger.session() as session:
+        return session.connection().exec_driver_sql(query).scalar_one()
+
+
+def test_samples_are_packed_little_endian_float64(ledger, manifest, make_record):
+    ingest(ledger, [make_record(samples_s=(0.5, 0.25))], [manifest])
+    blob = bytes(scalar(ledger, "SELECT values_s FROM samples"))
     assert blob == bytes.fromhex("000000000000e03f") + bytes.fromhex("000000000000d03f")
 
 
-def test_parameters_are_stored_as_canonical_text(ledger, manifest, make_record, path):
+def test_parameters_are_stored_as_canonical_text(ledger, manifest, make_record):
     ingest(ledger, [make_record(parameters={"s": 8, "b": 1.0, "é": True})], [manifest])
-    with closing(sqlite3.connect(path)) as connection:
-        (text,) = connection.execute("SELECT parameters FROM result").fetchone()
+    text = scalar(ledger, "SELECT parameters FROM result")
     assert text == '{"b":1.0,"s":8,"\\u00e9":true}'
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from k3bench.compiled.errors import CompiledError
+from k3bench.roofline.hardware import get_hardware
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ class GpuTarget:
     lds_latency_cycles: int = 64
 
 
+# Bandwidths and peaks stand in the project's one table of devices.
+_MI355X, _MI300X, _H200 = map(get_hardware, ("mi355x", "mi300x", "h200"))
+
 _CDNA_SOURCE = (
     "AMD CDNA3/CDNA4 ISA documents and LLVM's AMDGPU usage guide: 512 registers a lane and SIMD "
     "(VGPRs and AGPRs together), 8 waves a SIMD, 16 multi-wave workgroups a CU"
@@ -87,9 +91,9 @@ GFX950 = GpuTarget(
     lds_granule_bytes=1280,
     lds_limit_bytes=160 << 10,
     clock_hz=2.4e9,
-    hbm_bytes_per_s=8.0e12,
-    streamed_hbm_bytes_per_s=6.8e12,
-    flops_per_s=2.5e15,
+    hbm_bytes_per_s=_MI355X.hbm.value,
+    streamed_hbm_bytes_per_s=_MI355X.streamed.value,
+    flops_per_s=_MI355X.matrix_flops_per_s("bf16"),
     sources=MappingProxyType(
         {
             "registers, waves": _CDNA_SOURCE,
@@ -117,9 +121,9 @@ GFX942 = GpuTarget(
     lds_granule_bytes=512,
     lds_limit_bytes=64 << 10,
     clock_hz=2.1e9,
-    hbm_bytes_per_s=5.3e12,
-    streamed_hbm_bytes_per_s=0.85 * 5.3e12,
-    flops_per_s=1.307e15,
+    hbm_bytes_per_s=_MI300X.hbm.value,
+    streamed_hbm_bytes_per_s=_MI300X.streamed.value,
+    flops_per_s=_MI300X.matrix_flops_per_s("bf16"),
     sources=MappingProxyType(
         {
             "registers, waves": _CDNA_SOURCE,
@@ -149,9 +153,9 @@ SM_90 = GpuTarget(
     lds_granule_bytes=128,
     lds_limit_bytes=227 << 10,
     clock_hz=1.98e9,
-    hbm_bytes_per_s=4.8e12,
-    streamed_hbm_bytes_per_s=0.85 * 4.8e12,
-    flops_per_s=0.989e15,
+    hbm_bytes_per_s=_H200.hbm.value,
+    streamed_hbm_bytes_per_s=_H200.streamed.value,
+    flops_per_s=_H200.matrix_flops_per_s("bf16"),
     sources=MappingProxyType(
         {
             "registers, waves": "CUDA programming guide, compute capability 9.0",

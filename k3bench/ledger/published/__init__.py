@@ -13,7 +13,7 @@ from decimal import Decimal
 from importlib.resources import files
 from typing import Any
 
-from k3bench.ledger.column_types import canonical_json
+from k3bench.canonical import canonical_json
 from k3bench.ledger.database import Ledger
 from k3bench.ledger.ingest import IngestReport, ingest
 

@@ -1,0 +1,1 @@
+"""What every attention form costs, on hardware whose peaks are data: FLOPs, bytes, bounds."""

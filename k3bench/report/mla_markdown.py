@@ -44,7 +44,7 @@ def document(report: MlaReport) -> str:
         _form_words(),
         form_table(report.last_chunk),
         _form_ratio(report.last_chunk),
-        "![FLOPs of the last chunk over its prefix](plots/mla_form.svg)",
+        "![FLOPs of attending a prefix of 16K, by form, over new tokens](plots/mla_form.svg)",
         "## KDA decode",
         "One token of each sequence; the launch of 48 workgroups at batch 1 is bound by latency.",
         kda_table(report.kda_decode),

@@ -7,12 +7,12 @@ from typing import Any
 from k3bench.report.mla import Launched, MlaReport
 from k3bench.report.svg import BLUE, GREEN, GREY, ORANGE, RED, svg
 from mla_rocm import MlaGeometry
-from mla_rocm.prefill_plan import prefix_flops
+from mla_rocm.prefill_plan import most_new_tokens_for_absorbed, prefix_flops
 
 _COLOURS = {"triton": BLUE, "triton_batch_invariant": GREEN, "sglang": ORANGE}
 _MARKERS = {"triton": "o", "triton_batch_invariant": "s", "sglang": "^"}
 _PEAK_TB_S = 8.0
-_CHUNK = 16_384
+_PREFIX = 16_384
 
 
 def draw_plots(report: MlaReport) -> dict[str, str]:
@@ -83,19 +83,21 @@ def _bandwidth(axes: Any, items: Sequence[Launched]) -> None:
 
 def _form(axes: Any) -> None:
     geometry = MlaGeometry()
-    prefixes = [2**power for power in range(10, 21)]
+    counts = [2**power for power in range(4, 15)]
     for form, colour, marker in (("decompressed", BLUE, "o"), ("absorbed", RED, "^")):
         axes.plot(
-            prefixes,
-            [prefix_flops(geometry, _CHUNK, prefix, form) for prefix in prefixes],
+            counts,
+            [prefix_flops(geometry, new, _PREFIX, form) for new in counts],
             color=colour,
             marker=marker,
-            label=f"prefix {form}",
+            label=f"prefix of 16K {form}",
         )
+    crossing = most_new_tokens_for_absorbed(_PREFIX, geometry)
+    axes.axvline(crossing, color=GREY, linestyle="--", label=f"they cross at {crossing}")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xticks(prefixes[::2], [f"{prefix // 1024}K" for prefix in prefixes[::2]])
-    axes.set_xlabel("prefix, tokens; 16K new tokens")
+    axes.set_xticks(counts, [f"{new // 1024}K" if new >= 1024 else str(new) for new in counts])
+    axes.set_xlabel("new tokens attending the prefix")
     axes.set_ylabel("FLOPs a layer and rank (modelled)")
     axes.legend(frameon=False)
 

@@ -1,7 +1,7 @@
 """MLA shapes: decode at the published contexts, prefill whole and in chunks after a prefix.
 
-Contexts are those of the published MI355X measurements of Kimi K3 (TP=8), where a prompt past one
-chunk of 16,384 tokens is prefilled chunk by chunk.
+From 4K on, contexts are those of the published MI355X measurements of Kimi K3 (TP=8), where a
+prompt past one chunk of 16,384 tokens is prefilled chunk by chunk. 1K is where launches dominate.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,14 @@ K3_PER_CHIP = MlaGeometry(heads=12)
 CHUNK_TOKENS = 16_384
 
 # 1M is 1,047,552 tokens: what a 1,048,576-token context leaves beside the generated ones.
-DECODE_CONTEXTS = {"4K": 4_096, "32K": 32_768, "64K": 65_536, "512K": 524_288, "1M": 1_047_552}
+DECODE_CONTEXTS = {
+    "1K": 1_024,
+    "4K": 4_096,
+    "32K": 32_768,
+    "64K": 65_536,
+    "512K": 524_288,
+    "1M": 1_047_552,
+}
 DECODE_BATCH_SIZES = (1, 4, 16, 64, 128)
 WHOLE_PREFILLS = {"1K": 1_024, "4K": 4_096, "8K": 8_192, "16K": 16_384}
 PREFILL_BATCH_SIZES = (1, 4)

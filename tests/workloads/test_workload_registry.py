@@ -31,9 +31,9 @@ def test_the_headline_is_8192_tokens_as_four_sequences_over_16_heads() -> None:
     assert headline.geometry == KdaGeometry(heads=16)
 
 
-def test_decode_attends_to_the_published_contexts() -> None:
+def test_decode_attends_to_1k_and_to_the_published_contexts() -> None:
     contexts = {w.call.kv_lengths[0] for w in workloads.family_workloads("mla-decode")}
-    assert contexts == {4096, 32_768, 65_536, 524_288, 1_047_552}
+    assert contexts == {1024, 4096, 32_768, 65_536, 524_288, 1_047_552}
     assert all(set(w.call.new_tokens) == {1} for w in workloads.family_workloads("mla-decode"))
 
 

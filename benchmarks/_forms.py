@@ -5,15 +5,16 @@ from typing import Any
 
 import torch
 
-from k3bench.compiled import CompiledResult, get_target
-from k3bench.compiled.aot import compile_for
-from k3bench.compiled.evaluate import evaluate
+from k3bench.asv_compiled import CompiledCase
 from k3bench.measure import Candidate, Correctness, Experiment, Work, WorkloadRef, judge
 from k3bench.measure.backends import torch_backend
+from k3bench.roofline.calls import form_call
+from k3bench.roofline.form_points import FormPoint
 from k3bench.roofline.reference.ways import (
     PROBLEMS,
     WAYS,
     expected_outputs,
+    form_content,
     make_inputs,
     max_abs_error,
 )
@@ -45,18 +46,23 @@ def form_experiment(name: str) -> Experiment:
             check=check,
             padded_tokens=problem.step.tokens,
             # The form's work, the same for all ways: what a way does beyond it shows in its rates.
-            work=lambda: Work(problem.cost.hbm_bytes, problem.cost.flops, {"form": name}),
+            work=lambda: Work(
+                problem.cost.hbm_bytes, problem.cost.flops, {"form": name}, form_call(problem.cost)
+            ),
         )
 
-    step = problem.step
-    content = {"form": name, "new_tokens": step.new_tokens, "prefix_tokens": step.prefix_tokens}
     return Experiment(
-        workload=WorkloadRef(f"forms/{name}", sha256_json(content)),
-        tokens=step.tokens,
+        workload=form_workload(name),
+        tokens=problem.step.tokens,
         backend=backend,
         candidates={way: functools.partial(candidate, way) for way in problem.ways},
         unavailable={way: f"{name} has no way {way}" for way in WAYS if way not in problem.ways},
     )
+
+
+def form_workload(name: str) -> WorkloadRef:
+    """A form's name and the hash of its step: the same measured and compiled."""
+    return WorkloadRef(f"forms/{name}", sha256_json(form_content(name)))
 
 
 def xla_verdict(name: str, way: str) -> Correctness:
@@ -71,22 +77,14 @@ def xla_verdict(name: str, way: str) -> Correctness:
     return judge(error, TOLERANCE, reference="the first way in float64", outputs="all outputs")
 
 
-def compiled_way(name: str, way: str, target: str = "v6e") -> CompiledResult | None:
-    """What XLA makes of one way for a TPU; None where the form has no such way.
-
-    Raises RuntimeError where the way is wrong (no time for that) or does not compile.
-    """
-    problem = PROBLEMS[name]
-    if way not in problem.ways:
-        return None
-    verdict = xla_verdict(name, way)
-    if verdict.status != "ok":
-        raise RuntimeError(f"{name} {way} is {verdict.status}: {verdict.detail}")
-    outcome = compile_for(
-        "k3bench.roofline.reference.xla:build", {"form": name, "way": way}, get_target(target)
+def compiled_case(name: str, way: str, benchmark: str, version: str) -> CompiledCase:
+    """One way as XLA compiles it for a TPU v6e, judged on the CPU before it gets a time."""
+    return CompiledCase(
+        benchmark=benchmark,
+        version=version,
+        parameters={"form": name},
+        workload=form_workload(name),
+        tokens=PROBLEMS[name].step.tokens,
+        point=FormPoint(name, way),
+        check=functools.partial(xla_verdict, name, way),
     )
-    point = {"form": name, "implementation": way}
-    result = evaluate(outcome, point, problem.cost.hbm_bytes, get_target(target))
-    if result.status != "ok":
-        raise RuntimeError(f"{name} {way} for {target}: {result.status}: {result.detail}")
-    return result

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import kda_tpu
-from k3bench.measure import Candidate, Correctness, Experiment, WorkloadRef, judge
+from k3bench.measure import Candidate, Correctness, Experiment, Work, WorkloadRef, judge
 from k3bench.measure.backends import jax_backend
+from k3bench.roofline.calls import kda_prefill_call
 from workloads import Call, Workload
 from workloads.padding import serving_bucket
 
@@ -34,6 +35,17 @@ def prefill_experiment(
     packings = [packing(call, workload.is_replay) for call in workload.calls]
     cases = {lengths: _case(lengths, workload, gate, initial_state) for lengths in packings}
     tolerance = kda_tpu.tolerance(geometry.dtype)
+
+    def work() -> Work:
+        # Of the lengths that the workload holds: a replay's padding is no work.
+        call = kda_prefill_call(
+            (call.new_tokens for call in workload.calls),
+            heads=geometry.heads,
+            k_dim=geometry.key_dim,
+            v_dim=geometry.value_dim,
+            dtype=geometry.dtype,
+        )
+        return Work.of_call(call)
 
     @functools.cache
     def problem(lengths: tuple[int, ...]) -> _Problem:
@@ -77,6 +89,7 @@ def prefill_experiment(
             prepare=prepare,
             check=check,
             padded_tokens=sum(bounds[lengths].padded_tokens for lengths in packings),
+            work=work,
         )
 
     support = {

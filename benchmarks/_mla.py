@@ -14,6 +14,12 @@ import mla_rocm
 from k3bench.measure import Candidate, Correctness, Experiment, Work, WorkloadRef, judge
 from k3bench.measure.backends import torch_backend
 from k3bench.measure.memory import does_not_fit
+from k3bench.roofline.calls import (
+    KernelCall,
+    kda_decode_call,
+    mla_decode_call,
+    mla_prefill_call,
+)
 from workloads import Workload
 
 REFERENCE = "the fp32 reference"
@@ -155,7 +161,8 @@ def _decode_family() -> Family:
         make_inputs=mla_rocm.make_decode_inputs,
         reference=mla_rocm.reference_decode,
         check=check_outputs,
-        work=formulas and (lambda name, case: _as_work(formulas.decode_work(case))),
+        work=formulas
+        and (lambda name, case: _as_work(formulas.decode_work(case), _decode_call(case))),
         memory_bytes=formulas and formulas.decode_memory_bytes,
     )
 
@@ -171,7 +178,7 @@ def _prefill_family(notes: Mapping[str, Any]) -> Family:
             "attention_flops": done.attention_flops,
             "projection_flops": done.projection_flops,
         }
-        return Work(done.hbm_bytes, done.flops, {**parts, **notes})
+        return Work(done.hbm_bytes, done.flops, {**parts, **notes}, _prefill_call(case))
 
     return Family(
         implementations=mla_rocm.PREFILL_IMPLEMENTATIONS,
@@ -190,7 +197,8 @@ def _kda_decode_family() -> Family:
         make_inputs=mla_rocm.make_kda_decode_inputs,
         reference=mla_rocm.reference_kda_decode,
         check=check_kda_decode,
-        work=formulas and (lambda name, case: _as_work(formulas.kda_decode_work(case))),
+        work=formulas
+        and (lambda name, case: _as_work(formulas.kda_decode_work(case), _kda_decode_call(case))),
         # Three pools (given, updated, the oracle's) of 786 KB a sequence: never the limit.
         memory_bytes=None,
     )
@@ -206,8 +214,45 @@ def _formulas() -> Any:
         return None
 
 
-def _as_work(step: Any) -> Work:
-    return Work(step.hbm_bytes, step.flops)
+def _as_work(step: Any, call: KernelCall | None = None) -> Work:
+    """A stage alone has no call: what it leaves for the other one is the kernel's own choice."""
+    return Work(step.hbm_bytes, step.flops, call=call)
+
+
+def _decode_call(case: Any) -> KernelCall:
+    geometry = case.geometry
+    return mla_decode_call(
+        case.context_lengths,
+        heads=case.heads,
+        latent=geometry.latent,
+        rope=geometry.rope,
+        dtype=case.dtype,
+        distinct_tokens=_formulas().distinct_tokens(case) if case.table == "shared" else None,
+    )
+
+
+def _prefill_call(case: Any) -> KernelCall:
+    geometry = case.geometry
+    return mla_prefill_call(
+        case.new_lengths,
+        case.prefix_lengths,
+        heads=case.heads,
+        latent=geometry.latent,
+        rope=geometry.rope,
+        nope=geometry.nope,
+        v_dim=geometry.v_head_dim,
+        dtype=case.dtype,
+    )
+
+
+def _kda_decode_call(case: Any) -> KernelCall:
+    return kda_decode_call(
+        case.batch,
+        heads=case.heads,
+        k_dim=case.head_dim_k,
+        v_dim=case.head_dim_v,
+        dtype=case.dtype,
+    )
 
 
 def _experiment(

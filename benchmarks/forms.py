@@ -4,11 +4,9 @@
 TPU v6e that is not here. Small sizes, float32: definitions, no kernels.
 """
 
-import math
-
-from benchmarks._forms import compiled_way, form_experiment
+from benchmarks._forms import compiled_case, form_experiment
 from benchmarks._points import by_preset
-from k3bench.asv_compiled import UNITS
+from k3bench.asv_compiled import UNITS, CompiledCase, track, warm_up
 from k3bench.measure import Experiment
 from k3bench.roofline.reference.ways import PROBLEMS, WAYS
 
@@ -29,7 +27,11 @@ class Ways:
 
 
 class WaysOnV6e:
-    """The same, compiled: modelled time and HBM bytes; NaN for a way that a form does not have."""
+    """The same, compiled: NaN for a way that a form does not have.
+
+    Kept in the ledger as every compiled point is: the compiler's figures, and the modelled time
+    with its distance from the roofline.
+    """
 
     version = "1"
     timeout = 1800
@@ -39,28 +41,21 @@ class WaysOnV6e:
         by_preset(smoke=("absorbed",), full=WAYS),
     )
 
-    def setup_cache(self) -> dict[tuple[str, str], tuple[float, float]]:
-        """Compiles every way once for both figures."""
+    def _case(self, form: str, implementation: str) -> CompiledCase:
+        name = f"forms.{type(self).__name__}.track_modelled_ms"
+        return compiled_case(form, implementation, name, self.version)
+
+    def setup_cache(self) -> None:
         forms, ways = self.params
-        results = {(form, way): compiled_way(form, way) for form in forms for way in ways}
-        return {
-            key: (math.nan, math.nan)
-            if found is None
-            else (float(found.modelled_ms or math.nan), float(found.hbm_bytes or math.nan))
-            for key, found in results.items()
-        }
+        warm_up([self._case(form, way) for form in forms for way in ways])
 
     setup_cache.timeout = 3600
 
-    def track_modelled_ms(
-        self, figures: dict[tuple[str, str], tuple[float, float]], form: str, implementation: str
-    ) -> float:
-        return figures[form, implementation][0]
+    def track_modelled_ms(self, form: str, implementation: str) -> float:
+        return track(self._case(form, implementation), "modelled_ms")
 
-    def track_hbm_bytes(
-        self, figures: dict[tuple[str, str], tuple[float, float]], form: str, implementation: str
-    ) -> float:
-        return figures[form, implementation][1]
+    def track_hbm_bytes(self, form: str, implementation: str) -> float:
+        return track(self._case(form, implementation), "hbm_bytes")
 
     track_modelled_ms.unit = UNITS["modelled_ms"]
     track_hbm_bytes.unit = UNITS["hbm_bytes"]

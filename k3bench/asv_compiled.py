@@ -3,7 +3,8 @@
 A benchmark names a case and a figure. The first figure asked for compiles the point; the others
 find it in the cache. The benchmark that asks for the modelled time also keeps two records, one of
 kind ``compiled`` (what the compiler states) and one of kind ``modelled`` (the time that follows).
-What differs between TPU points and GPU points is in asv_compiled_families.py.
+What differs between families of points (KDA for TPUs, kernels for GPUs, forms through XLA) is in
+asv_compiled_families.py.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ from k3bench.asv_compiled_families import (
     UNITS,
     AnyPoint,
     AnyResult,
+    compile_any,
     compiled_figures,
     modelled_figures,
     modelled_seconds,
@@ -38,8 +40,7 @@ from k3bench.asv_type import (
     require_kernels_of_commit,
     required_variable,
 )
-from k3bench.compiled import CompiledError, KdaPoint, compile_points, get_target
-from k3bench.compiled.amdgpu import GpuPoint, compile_gpu_points, get_gpu_target
+from k3bench.compiled import CompiledError
 from k3bench.compiled.verdicts import kept_verdict
 from k3bench.journal import RUN_DIRECTORY_VARIABLE, RunJournal, point_key
 from k3bench.measure import Correctness, Result, WorkloadRef
@@ -88,7 +89,7 @@ def track(case: CompiledCase, figure: str) -> float:
     wrong: the ledger has it as failed or wrong, asv as failed.
     """
     require_kernels_of_commit()
-    [result] = _compile([case.point], case.target)
+    [result] = compile_any([case.point], case.target)
     if result.status == "unsupported":
         print(f"k3bench: skipped: {result.detail}")
         return math.nan
@@ -102,17 +103,6 @@ def track(case: CompiledCase, figure: str) -> float:
             f"{result.implementation}: {verdict.detail}"
         )
     return float(getattr(result, figure))
-
-
-def _compile(points: Sequence[AnyPoint], target: str, **options: Any) -> Sequence[AnyResult]:
-    """Results of points of one family."""
-    tpu = [point for point in points if isinstance(point, KdaPoint)]
-    gpu = [point for point in points if isinstance(point, GpuPoint)]
-    if tpu and gpu:
-        raise CompiledError("points of TPUs and GPUs in one sweep: give one kind at a time")
-    if gpu:
-        return compile_gpu_points(gpu, get_gpu_target(target), **options)
-    return compile_points(tpu, get_target(target), **options)
 
 
 def verdict_on(case: CompiledCase, result: AnyResult) -> Correctness:
@@ -132,7 +122,7 @@ def warm_up(cases: Sequence[CompiledCase]) -> None:
     for target in dict.fromkeys(case.target for case in cases):
         points = [case.point for case in cases if case.target == target]
         with contextlib.suppress(CompiledError):
-            _compile(points, target, jobs=joblib.cpu_count())
+            compile_any(points, target, jobs=joblib.cpu_count())
 
 
 def records_of(
@@ -180,7 +170,7 @@ def records_of(
         | {
             "median_s": seconds,
             "tokens_per_s": case.tokens / seconds,
-            "figures": modelled_figures(result),
+            "figures": modelled_figures(result, case.workload, case.parameters),
         },
     ]
 

@@ -1,12 +1,24 @@
-"""What of a compiled point goes where: units for asv, figures for the ledger; TPU and GPU apart."""
+"""What of a compiled point goes where, by family: units for asv, figures for the ledger."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from k3bench.compiled import CompiledResult, KdaPoint
-from k3bench.compiled.amdgpu import GpuPoint, GpuResult
+from k3bench.compiled import CompiledError, CompiledResult, KdaPoint, compile_points, get_target
+from k3bench.compiled.amdgpu import GpuPoint, GpuResult, compile_gpu_points, get_gpu_target
+from k3bench.measure import Work, WorkloadRef
+from k3bench.measure.work import work_figures
+from k3bench.roofline.calls import (
+    KernelCall,
+    form_call,
+    kda_decode_call,
+    kda_prefill_call,
+    mla_decode_call,
+    mla_prefill_call,
+)
+from k3bench.roofline.form_points import FormPoint, compile_form_points
+from k3bench.roofline.recorded import recorded_call
 
-AnyPoint = KdaPoint | GpuPoint
+AnyPoint = KdaPoint | GpuPoint | FormPoint
 AnyResult = CompiledResult | GpuResult
 Figures = dict[str, str | int | float]
 
@@ -41,6 +53,23 @@ _GPU_KERNEL_FIGURES = ("vgpr", "agpr", "scratch_bytes", "lds_bytes", "workgroups
                        "bytes_in_flight_per_cu", "iterations")  # fmt: skip
 
 
+def compile_any(points: Sequence[AnyPoint], target: str, **options: Any) -> Sequence[AnyResult]:
+    """Results of points of one family, in their order.
+
+    Raises CompiledError for points of several families, and as the family's compiler does.
+    """
+    kda = [point for point in points if isinstance(point, KdaPoint)]
+    gpu = [point for point in points if isinstance(point, GpuPoint)]
+    forms = [point for point in points if isinstance(point, FormPoint)]
+    if sum(map(bool, (kda, gpu, forms))) > 1:
+        raise CompiledError("points of several families in one sweep: give one kind at a time")
+    if gpu:
+        return compile_gpu_points(gpu, get_gpu_target(target), **options)
+    if forms:
+        return compile_form_points(forms, get_target(target), **options)
+    return compile_points(kda, get_target(target), **options)
+
+
 def recorded_with(result: AnyResult) -> str:
     """The figure whose benchmark keeps the records: the modelled time."""
     return "modelled_us" if isinstance(result, GpuResult) else "modelled_ms"
@@ -50,6 +79,9 @@ def verdict_key(result: AnyResult) -> tuple[str, str]:
     """What a kernel is judged under, and the room that holds it."""
     if isinstance(result, GpuResult):
         return f"{result.point['operation']}/{result.implementation}", "mla_rocm"
+    if FormPoint.is_point(result.point):
+        # The room of the forms' definitions, which are the suite's and no commit's.
+        return f"{result.point['form']}/{result.implementation}", "k3bench.roofline.reference"
     return result.implementation, "kda_tpu"
 
 
@@ -105,8 +137,43 @@ def compiled_figures(result: AnyResult) -> Figures:
     }
 
 
-def modelled_figures(result: AnyResult) -> Figures:
-    """What goes with a modelled time: the model's error, and times no schedule can beat."""
+def modelled_figures(
+    result: AnyResult, workload: WorkloadRef, parameters: Mapping[str, Any]
+) -> Figures:
+    """What goes with a modelled time: rates, the distance from the roofline, the model's error.
+
+    ``bound.*`` are times that no run of this very program can beat; ``roofline.*`` is of the
+    problem, whatever program solves it.
+    """
+    return {**_program_figures(result), **_distance(result, workload, parameters)}
+
+
+def _distance(result: AnyResult, workload: WorkloadRef, parameters: Mapping[str, Any]) -> Figures:
+    # The workload's own lengths where they can be told: a point may have been padded.
+    call = recorded_call(workload.id, workload.sha256, parameters)
+    work = Work.of_call(call or _call_of_point(result))
+    units = result.point["compute_units"] if isinstance(result, GpuResult) else None
+    return work_figures(work, modelled_seconds(result), result.device, units)
+
+
+def _call_of_point(result: AnyResult) -> KernelCall:
+    point = result.point
+    if FormPoint.is_point(point):
+        from k3bench.roofline.reference.ways import PROBLEMS
+
+        return form_call(PROBLEMS[point["form"]].cost)
+    sizes: dict[str, Any] = {"heads": point["heads"], "dtype": point["dtype"]}
+    if isinstance(result, CompiledResult):
+        sizes |= {"k_dim": point["head_dim_k"], "v_dim": point["head_dim_v"]}
+        return kda_prefill_call([point["lengths"]], **sizes)
+    if point["operation"] == "kda-decode":
+        return kda_decode_call(len(point["lengths"]), **sizes)
+    if point["operation"] == "mla-decode":
+        return mla_decode_call(point["lengths"], **sizes)
+    return mla_prefill_call(point["lengths"], point["prefix_lengths"], **sizes)
+
+
+def _program_figures(result: AnyResult) -> Figures:
     errors = {f"model_error.{name}": value for name, value in (result.modelled_error or {}).items()}
     if isinstance(result, GpuResult):
         bounds = {"bound.roofline_s": (result.lower_bound_us or 0.0) / 1e6}

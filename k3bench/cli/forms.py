@@ -9,11 +9,13 @@ import click
 from k3bench.cli.errors import COULD_NOT_JUDGE, USAGE, CliError
 from k3bench.cli.forms_options import (
     KIND,
-    LONGEST,
+    LONGEST_TABLE,
+    Tokens,
     common_options,
     draw,
     named_hardware,
     named_model,
+    once,
     published_distances,
     steps_of,
     usage_errors,
@@ -25,6 +27,9 @@ from k3bench.cli.forms_tables import (
     gemm_rows,
     gemm_table,
     plain_table,
+    ranks,
+    shortage,
+    significant,
 )
 
 
@@ -32,8 +37,9 @@ from k3bench.cli.forms_tables import (
 def forms() -> None:
     """Cost models of attention forms: FLOPs, bytes and time bounds (all modelled).
 
-    Bounds are what no schedule beats at a device's stated peaks. Exit codes: 0 good; 2 a crossover
-    that does not exist; 64 a name or number that is not known; 66 a file that is not there.
+    Bounds are what no schedule beats at a device's stated peaks. Tokens are counts such as 4096,
+    64K or 1M. Exit codes: 0 good; 2 a crossover that does not exist; 64 a name or number that is
+    not known; 65 a definition file that does not read; 66 a file that is not there.
     """
 
 
@@ -106,8 +112,8 @@ def list_forms(as_json: bool) -> None:
 
 @forms.command()
 @click.option("--model", "model_name", default="kimi-k3", show_default=True, metavar="NAME")
-@click.option("--context", type=click.IntRange(1, LONGEST), multiple=True, metavar="TOKENS")
-@click.option("--chunk", type=click.IntRange(1), help="Tokens of a chunk of a chunked prefill.")
+@click.option("--context", type=Tokens(), multiple=True, metavar="TOKENS")
+@click.option("--chunk", type=Tokens(), metavar="TOKENS", help="Of a chunked prefill's chunks.")
 @click.option(
     "--prefix-form",
     type=click.Choice(["decompressed", "absorbed"]),
@@ -139,8 +145,11 @@ def cost(
     times for a table over contexts; JSON is then a list.
     """
     from k3bench.roofline.blocks import model_steps
+    from k3bench.roofline.parameters import rank_memory
 
-    contexts = context or (4096,)
+    contexts = once(context) or (4096,)
+    if prefix_form is not None and phase == "prefill":
+        raise CliError("--prefix-form: a prefill has no cached tokens: leave it out", USAGE)
     with usage_errors():
         model, device = named_model(model_name), named_hardware(hardware)
         costs = [
@@ -153,6 +162,7 @@ def cost(
             )
             for tokens in contexts
         ]
+        memories = [rank_memory(model, tp, tokens, batch) for tokens in contexts]
     heads = {"phase": phase, "batch": batch, "tp": tp}
     documents: list[dict[str, Any]] = [
         {
@@ -165,10 +175,16 @@ def cost(
             **heads,
             "limited_by": {block.name: block.bound(device).limited_by for block in found.blocks},
             "matrix_peak": {block.name: block.dtype_on(device) for block in found.blocks},
+            "memory": {
+                "weight_bytes": memory.weights,
+                "state_bytes": memory.states,
+                "capacity_bytes": device.capacity.value,
+                "fits": memory.total <= device.capacity.value,
+            },
             "assumed": {**model.assumed, **device.assumptions()},
             **({"gemms": gemm_rows(found)} if gemms else {}),
         }
-        for tokens, found in zip(contexts, costs, strict=True)
+        for tokens, found, memory in zip(contexts, costs, memories, strict=True)
     ]
     if published:
         for document, found in zip(documents, costs, strict=True):
@@ -184,12 +200,15 @@ def cost(
         return
     for document, found in zip(documents, costs, strict=True):
         title = (
-            f"{model.title}, {phase} at {document['context']:,} tokens, batch {batch}, one of {tp} "
-            f"ranks on {device.title} ({KIND})"
+            f"{model.title}, {phase} at {document['context']:,} tokens, batch {batch}, "
+            f"{ranks(tp)} on {device.title} ({KIND})"
         )
         console().print(cost_table(title, found, device, document.get("published")))
         if gemms:
             console().print(gemm_table(document["gemms"]))
+    for document in documents:
+        if not document["memory"]["fits"]:
+            click.echo(shortage(document, device), err=True)
     for key, why in documents[0]["assumed"].items():
         click.echo(f"assumed {key}: {why}", err=True)
 
@@ -202,7 +221,7 @@ def cost(
     metavar="A B",
     help="Two attention names of the model, or two forms. [default: kda and full_attention]",
 )
-@click.option("--longest", type=click.IntRange(1, LONGEST), default=1 << 20, show_default=True)
+@click.option("--longest", type=Tokens(), default=1 << 20, show_default=True, metavar="TOKENS")
 @click.option("--svg", type=click.Path(path_type=Path), help="Draw both bounds.")
 @common_options
 def crossover(
@@ -227,6 +246,8 @@ def crossover(
     if phase == "chunked-prefill":
         raise CliError("a crossover of chunked prefills: use decode or prefill", USAGE)
     first, second = between or ("kda", "full_attention" if model_name else "mla")
+    if first == second:
+        raise CliError(f"--between {first} {second}: name two that differ", USAGE)
     with usage_errors():
         device = named_hardware(hardware)
         if model_name:
@@ -240,7 +261,16 @@ def crossover(
                 return attention_layer(model, name, step, tp).bound(device).seconds
             return attention_alone(form_layer(name, tp).attend(step)).bound(device).seconds
 
-        found = first_context(lambda n: seconds(first, n) < seconds(second, n), longest)
+        def beats(tokens: int) -> bool:
+            return seconds(first, tokens) < seconds(second, tokens)
+
+        if beats(1) and not beats(longest):
+            raise CliError(
+                f"{first} costs less than {second} at 1 token and not at {longest:,}: ask for "
+                f"--between {second} {first}",
+                USAGE,
+            )
+        found = first_context(beats, longest)
         if svg is not None:
             contexts = [1 << power for power in range(7, longest.bit_length())]
             lines = {
@@ -268,7 +298,7 @@ def crossover(
     else:
         click.echo(
             f"{first} costs less than {second} from {found:,} tokens on: {phase}, batch {batch}, "
-            f"{document['of']}, one of {tp} ranks on {device.title} ({KIND})"
+            f"{document['of']}, {ranks(tp)} on {device.title} ({KIND})"
         )
     if found is None:
         raise click.exceptions.Exit(COULD_NOT_JUDGE)
@@ -276,7 +306,7 @@ def crossover(
 
 @forms.command()
 @click.option("--form", "names", multiple=True, metavar="NAME", help="Only these forms.")
-@click.option("--context", type=click.IntRange(1, LONGEST), multiple=True, metavar="TOKENS")
+@click.option("--context", type=Tokens(LONGEST_TABLE), multiple=True, metavar="TOKENS")
 @click.option("--svg", type=click.Path(path_type=Path), help="Draw bounds over the contexts.")
 @common_options
 def table(
@@ -294,11 +324,11 @@ def table(
 
     if phase == "chunked-prefill":
         raise CliError("a table of chunked prefills: use decode or prefill", USAGE)
-    contexts = context or tuple(4096 << shift for shift in (0, 2, 4, 6, 8))
+    contexts = once(context) or tuple(4096 << shift for shift in (0, 2, 4, 6, 8))
     rows = []
     with usage_errors():
         device = named_hardware(hardware)
-        for name in names or FORMS:
+        for name in once(names) or FORMS:
             layers = get_form(name).layers
             layer = form_layer(name, tp)
             for tokens in contexts:
@@ -340,11 +370,11 @@ def table(
         }
         click.echo(json.dumps(document, indent=1))
         return
-    title = f"{phase}, batch {batch}, one of {tp} ranks on {device.title}: us a layer ({KIND})"
+    title = f"{phase}, batch {batch}, {ranks(tp)} on {device.title}: us a layer ({KIND})"
     shown = plain_table(title, *(f"{tokens:,}" for tokens in contexts), justify="right")
     for name in dict.fromkeys(str(row["form"]) for row in rows):
         cells = [
-            f"{_bound_us(row):,.2f}{'*' if cheapest[row['context']] == name else ''}"  # type: ignore[index]
+            f"{significant(_bound_us(row))}{'*' if cheapest[row['context']] == name else ''}"  # type: ignore[index]
             for row in rows
             if row["form"] == name
         ]

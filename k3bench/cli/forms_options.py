@@ -1,12 +1,13 @@
 """What the commands of `k3bench forms` share: options, names to definitions, errors, drawings."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from k3bench.cli.errors import NO_INPUT, USAGE, CliError
+from k3bench.cli.errors import BAD_DATA, NO_INPUT, USAGE, CliError
 
 if TYPE_CHECKING:
     from k3bench.roofline.blocks import StepCost
@@ -14,9 +15,46 @@ if TYPE_CHECKING:
     from k3bench.roofline.model import Model
     from k3bench.roofline.step import Step
 
+    _IntegerType = click.ParamType[int]
+else:  # click before 8.4 has no parameter there
+    _IntegerType = click.ParamType
+
+T = TypeVar("T")
 _PHASES = ("decode", "prefill", "chunked-prefill")
 LONGEST = 1 << 24
+# The block-sparse form's mask is laid out for as many.
+LONGEST_TABLE = 1 << 20
 KIND = "modelled"
+
+
+class Tokens(_IntegerType):
+    """A count of tokens: 4096, 64K (x 1,024) or 1M (x 1,048,576)."""
+
+    name = "tokens"
+
+    def __init__(self, longest: int = LONGEST) -> None:
+        self.longest = longest
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"(\d{1,12})([KM]?)", str(value).strip().upper())
+        if found is None:
+            self.fail(
+                f"{value!r}: give one count such as 4096, 64K or 1M; several --context are given "
+                "one by one",
+                param,
+                ctx,
+            )
+        count = int(found[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20}[found[2]]
+        if not 1 <= count <= self.longest:
+            self.fail(f"{value}: give 1 to {self.longest:,} tokens", param, ctx)
+        return count
+
+
+def once(values: Sequence[T]) -> tuple[T, ...]:
+    """What was given, each of it once, in the order given."""
+    return tuple(dict.fromkeys(values))
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,20 +92,27 @@ class usage_errors:  # noqa: N801  # reads as what it is at the with statement
 def named_model(name: str) -> "Model":
     from k3bench.roofline.model import get_model
 
-    _require_file(name)
-    return get_model(name)
+    return _defined(name, get_model)
 
 
 def named_hardware(name: str) -> "Hardware":
     from k3bench.roofline.hardware import get_hardware
 
-    _require_file(name)
-    return get_hardware(name)
+    return _defined(name, get_hardware)
 
 
-def _require_file(name: str) -> None:
-    if name.endswith(".toml") and not Path(name).is_file():
+def _defined(name: str, get: Callable[[str], T]) -> T:
+    """A definition by name or path: a missing file and a malformed one have codes of their own."""
+    from k3bench.roofline.errors import RooflineError
+
+    if not name.endswith(".toml"):
+        return get(name)
+    if not Path(name).is_file():
         raise CliError(f"{name}: no such file: give a shipped name or a path", NO_INPUT)
+    try:
+        return get(name)
+    except RooflineError as error:
+        raise CliError(str(error), BAD_DATA) from error
 
 
 def steps_of(phase: str, tokens: int, batch: int, chunk: int | None) -> Sequence["Step"]:
@@ -86,22 +131,18 @@ def published_distances(
     model: "Model", device: "Hardware", found: "StepCost", document: dict[str, Any]
 ) -> dict[str, dict[str, float]]:
     """Published milliseconds and their ratio to the bound, by block."""
-    from k3bench.ledger.published import published_records
-    from k3bench.roofline.published import distances
+    from k3bench.roofline.published import SETTING, distances, published_decodes
 
-    published_ms = {
-        record["parameters"]["block"]: 1e3 * record["median_s"]
-        for record in published_records()
-        if record["benchmark"] == "published.k3_decode.composition"
-        and record["parameters"]["context"] == document["context"]
-    }
-    setting = (model.name, device.name, document["phase"], document["batch"], document["tp"])
-    if setting != ("kimi-k3", "mi355x", "decode", 1, 8) or not published_ms:
+    decodes = {decode.context: decode for decode in published_decodes()}
+    setting = {name: document[name] for name in ("phase", "batch", "tp")}
+    setting |= {"model": model.name, "hardware": device.name}
+    if setting != SETTING or document["context"] not in decodes:
         raise CliError(
-            "--published: only kimi-k3, mi355x, decode, batch 1, --tp 8 at 4096, 32768, 65536, "
-            "524288 or 1047552 tokens was published",
+            "--published: only kimi-k3, mi355x, decode, batch 1, --tp 8 at "
+            f"{', '.join(map(str, decodes))} tokens was published",
             USAGE,
         )
+    published_ms = decodes[document["context"]].ms
     return {
         row.block: {
             "published_ms": row.published_ms,

@@ -1,5 +1,6 @@
 """The tables and documents of `k3bench forms`."""
 
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +31,11 @@ def cost_table(
             str(block.layers),
             f"{block.cost.flops / 1e9:,.2f}",
             f"{block.cost.hbm_bytes / 1e6:,.1f}",
-            f"{bound.seconds * 1e6:,.1f}",
+            significant(bound.seconds * 1e6, 4),
             bound.limited_by,
             block.dtype_on(device),
         )
-    total = f"{found.total_bound_us(device):,.1f}"
+    total = significant(found.total_bound_us(device), 4)
     shown.add_row("total", "", "", "", total, "", "", style="bold")
     for name, row in (published or {}).items():
         shown.add_row(
@@ -88,6 +89,31 @@ def device_document(device: "Hardware") -> dict[str, Any]:
         "link_bytes_per_s": entry(device.link),
         "separate_units": device.separate_units,
     }
+
+
+def shortage(document: dict[str, Any], device: "Hardware") -> str:
+    """What of a step's memory a rank does not hold; its bound stands all the same."""
+    memory = document["memory"]
+    weights, states, capacity = (
+        f"{memory[name] / 1e9:,.1f} GB"
+        for name in ("weight_bytes", "state_bytes", "capacity_bytes")
+    )
+    return (
+        f"does not fit at {document['context']:,} tokens: {weights} of weights and {states} of "
+        f"caches and states on a rank, {device.title} holds {capacity}: more --tp, or less --batch "
+        "or --context"
+    )
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """That many significant digits, or all before the point, and never an exponent."""
+    decimals = 0 if value == 0 else max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{decimals}f}"
+
+
+def ranks(tp: int) -> str:
+    """Whose cost it is."""
+    return "one rank alone" if tp == 1 else f"one of {tp} ranks"
 
 
 def console() -> Console:

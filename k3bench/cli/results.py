@@ -30,6 +30,8 @@ _RATES = (
     ("GB/s", "hbm_bytes_per_s", "hbm_share_of_peak"),
     ("GFLOP/s", "flops_per_s", "flops_share_of_peak"),
 )
+_BOUND = "x bound"
+_RESOURCES = {"hbm": "memory", "matrix": "matrix units", "vector": "vector units"}
 
 
 @click.command()
@@ -53,6 +55,8 @@ def results(
 
     Rates are the bytes and FLOPs that the benchmark's work takes over the median, in GB/s and
     GFLOP/s, with their share of the device's peak where that is known (--json names its source).
+    "x bound" is the median over the time that no schedule beats at the device's peaks, with what
+    limits that time; "no peaks" where the device's are not known, "-" where the row does not say.
 
     Figures of different kinds (measured, compiled, modelled, published) or devices never share a
     table. Nothing found is no error.
@@ -138,8 +142,9 @@ def _table(kind: str, device: str, rows: list["ResultRow"]) -> Table:
     for heading in ("benchmark", "parameters", "implementation", "clock"):
         table.add_column(heading, overflow="fold")
     rates = [rate for rate in _RATES if any(rate[1] in (row.figures or {}) for row in rows)]
+    bounds = [_BOUND] if any(_distance(row).plain != "-" for row in rows) else []
     numbers = ("median ms", "p10 ms", "p90 ms", "n", "tokens/s", *(rate[0] for rate in rates))
-    for heading in numbers:
+    for heading in (*numbers, *bounds):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("correctness", overflow="fold")
     table.add_column("commit", no_wrap=True)
@@ -156,6 +161,7 @@ def _table(kind: str, device: str, rows: list["ResultRow"]) -> Table:
             str(row.n),
             "-" if row.tokens_per_s is None else f"{row.tokens_per_s:,.0f}",
             *(_rate(row, name, share) for _, name, share in rates),
+            *(_distance(row) for _ in bounds),
             _correctness(row),
             Text((row.commit or "-")[:_SHORT_HASH]),
         )
@@ -169,7 +175,21 @@ def _rate(row: "ResultRow", name: str, share: str) -> str:
     if not isinstance(value, int | float):
         return "-"
     shown = _digits(value / 1e9, 3)
-    return shown if not isinstance(of_peak, int | float) else f"{shown} ({of_peak:.0%})"
+    if not isinstance(of_peak, int | float):
+        return shown
+    # A small share is still a share: 0.46%, 3.2%, 65%.
+    return f"{shown} ({_digits(100 * of_peak, 2)}%)"
+
+
+def _distance(row: "ResultRow") -> Text:
+    """Time over bound and the resource that sets the bound: 3.24 (memory)."""
+    from k3bench.roofline.distance import PREFIX, times_bound
+
+    figures = row.figures or {}
+    times, resource = times_bound(figures), str(figures.get(f"{PREFIX}limited_by"))
+    if times is None:
+        return Text("no peaks" if f"{PREFIX}none" in figures else "-")
+    return Text(f"{_digits(times, 3)} ({_RESOURCES.get(resource, resource)})")
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -15,6 +15,7 @@ from k3bench.dashboard.commits import Commit, commits_in_order
 from k3bench.dashboard.environment import leaves_of, summary_of
 from k3bench.dashboard.errors import DashboardError
 from k3bench.dashboard.pages import PAGES, page_html
+from k3bench.dashboard.roofline import families_of, k3_decode_by_block, peaks_of, roofline_of
 from k3bench.dashboard.rows import (
     COLUMNS,
     Series,
@@ -96,6 +97,7 @@ class _Site:
     manifests: list[list[Any]] = field(default_factory=list)
     used_manifests: set[str] = field(default_factory=set)
     names: dict[str, dict[str, int]] = field(default_factory=dict)
+    rooflines: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.place = {commit.hash: place for place, commit in enumerate(self.commits)}
@@ -122,7 +124,10 @@ class _Site:
         ]
         if sampled:
             self.tree.data(f"samples/{number}", read_samples(session, sampled))
-        self.snapshots.add(number, series, shape, rows)
+        roofline = roofline_of(series)
+        if roofline is not None:
+            self.rooflines[number] = roofline
+        self.snapshots.add(number, series, shape, rows, further=families_of(roofline))
         self.series.append(
             [
                 self._number("benchmarks", series.benchmark),
@@ -182,6 +187,19 @@ class _Site:
             },
         )
         self.tree.data("model", references.model_against_published())
+        devices = {view.device for view, _ in self.snapshots.rows}
+        self.tree.data(
+            "roofline",
+            {
+                "devices": {
+                    device: peaks
+                    for device in sorted(devices)
+                    if (peaks := peaks_of(device)) is not None
+                },
+                "series": self.rooflines,
+                "k3_decode": k3_decode_by_block(),
+            },
+        )
         return built
 
     def _number(self, table: str, name: str) -> int:

@@ -11,15 +11,16 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from k3bench.canonical import canonical_json
-from k3bench.dashboard.fast_steps import fast_step_detection
+from k3bench.dashboard.fast_steps import solved_together
 from k3bench.dashboard.rows import Series
 from k3bench.gate.history import COMMITS_NEEDED, Change, Value, find_changes, select_series
 from k3bench.gate.select import Point, further_clock
 
 # The smallest step worth a mark, relative; the default of `k3bench gate history`.
 THRESHOLD = 0.01
-# Points that a worker takes at a time, and below which starting workers costs more than it saves.
-_POINTS_A_TASK = 5_000
+# Points that a worker takes at a time, and below which starting workers costs more than it saves:
+# steps of many series are found faster together.
+_POINTS_A_TASK = 40_000
 
 _Key = tuple[str, str, str | None, str, str, str | None]
 
@@ -109,8 +110,7 @@ def change_rows(
 
 
 def _found(series: Mapping[Point, Sequence[Value]], commits: Sequence[str]) -> list[Change]:
-    with fast_step_detection():
-        return list(find_changes(series, commits, THRESHOLD).changes)
+    return solved_together(lambda: list(find_changes(series, commits, THRESHOLD).changes))
 
 
 def _tasks(series: Mapping[Point, list[Value]]) -> Iterator[dict[Point, list[Value]]]:

@@ -20,13 +20,17 @@ _FAMILIES = (
     ("mla-decode", re.compile(r"(?:mla-decode|compiled-mla)/ctx(?P<context>\d+[KM]?)_B(?P<B>\d+)")),
     ("mla-prefill", re.compile(r"mla-prefill/T(?P<T>\d+[KM]?)_B(?P<B>\d+)")),
     ("mla-chunk", re.compile(r"mla-chunk/ctx(?P<context>\d+[KM]?)_last")),
+    ("forms", re.compile(r"forms/[a-z-]+")),
     ("composition", re.compile(r"k3-(?:decode|prefill)/L(?P<context>\d+)_B(?P<B>\d+)")),
     ("replay", re.compile(r"(?P<lengths>[^/]+)/B(?P<B>\d+)")),
 )
 
 # Parameters that say again what the workload's id says; others make a variant of the point.
 _SHAPE_PARAMETERS = frozenset(
-    {"S", "B", "T", "context", "lengths", "chunk", "heads", "seqlen", "sequences", "batch", "block"}
+    {
+        *("S", "B", "T", "context", "lengths", "chunk", "heads", "seqlen", "sequences", "batch"),
+        *("block", "form"),
+    }
 )
 
 

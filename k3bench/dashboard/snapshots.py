@@ -26,8 +26,19 @@ class Snapshots:
     rows: dict[tuple[View, str | None], list[list[Any]]] = field(default_factory=dict)
     families: dict[tuple[View, str | None], dict[str, int]] = field(default_factory=dict)
 
-    def add(self, number: int, series: Series, shape: Shape, rows: list[tuple[Any, ...]]) -> None:
-        """The newest row of each commit of one series, whose rows are in order of history."""
+    def add(
+        self,
+        number: int,
+        series: Series,
+        shape: Shape,
+        rows: list[tuple[Any, ...]],
+        *,
+        further: tuple[str, ...] = (),
+    ) -> None:
+        """The newest row of each commit of one series, whose rows are in order of history.
+
+        further: families beside the shape's that its rows count for.
+        """
         newest: dict[str | None, tuple[int, tuple[Any, ...]]] = {}
         for position, row in enumerate(rows):
             if row[_COMMIT] is None or row[_COMMIT] in self.detailed:
@@ -40,7 +51,8 @@ class Snapshots:
             self.rows.setdefault(key, []).append([number, position, *values])
             family = "composition" if "block" in series.parameters else shape.family
             counts = self.families.setdefault(key, {})
-            counts[family] = counts.get(family, 0) + 1
+            for name in (family, *further):
+                counts[name] = counts.get(name, 0) + 1
 
     def index(self, place: Mapping[str, int]) -> list[dict[str, Any]]:
         """Views with their commits, newest first: [place, file number, rows, rows by family]."""

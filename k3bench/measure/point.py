@@ -9,10 +9,11 @@ from typing import Any, Protocol
 from k3bench.measure.backends.base import Backend
 from k3bench.measure.clocks import FurtherClock
 from k3bench.measure.experiment import Call, Candidate, Experiment
-from k3bench.measure.interleave import consume, interleave
+from k3bench.measure.interleave import Order, consume, interleave, round_order
 from k3bench.measure.protocol import Protocol as Counts
 from k3bench.measure.result import Correctness, Result, summarise
-from k3bench.measure.work import Scalar, Work, device_peaks, work_figures
+from k3bench.measure.work import Work, work_figures
+from k3bench.roofline.distance import Scalar
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ def measure_turns(
     on_result: Callable[[Result], None] = lambda result: None,
     on_further: Callable[[Result], None] = lambda result: None,
     surroundings: Surroundings | None = None,
+    order: Order = round_order,
 ) -> list[Result]:
     """Measures turns of one workload on one device, whatever commit their kernels are from.
 
@@ -136,6 +138,7 @@ def measure_turns(
         turns: by any name that is unique among them.
         protocol: warm-up and repeat counts.
         on_result, on_further, surroundings: as for ``measure_group``.
+        order: of the turns within a round of the device's own clock.
 
     Returns:
         One result a turn, in the order given, by the device's own clock.
@@ -154,6 +157,7 @@ def measure_turns(
             calls,
             protocol,
             backend,
+            order=order,
             on_warm=around.watch.warm if around.watch is not None else lambda: None,
             before_call=lambda name: turns[name].enter(),
         )
@@ -259,5 +263,5 @@ def _figures(
     if work is not None:
         # Only a GPU's clock knows how many compute units it has.
         units = getattr(backend, "compute_units", None)
-        rates = work_figures(work, median_s, device_peaks(backend.device, units))
+        rates = work_figures(work, median_s, backend.device, units)
     return {**rates, **more} or None

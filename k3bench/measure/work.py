@@ -1,9 +1,11 @@
-"""What a call must move and compute, and what share of the device its time says it used."""
+"""What a call must move and compute, and what its time says: rates, shares of peaks, distance."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-Scalar = str | int | float | bool
+from k3bench.roofline.calls import KernelCall
+from k3bench.roofline.distance import Scalar, distance_figures
+from k3bench.roofline.machine import machine_of
 
 
 @dataclass(frozen=True)
@@ -15,11 +17,25 @@ class Work:
             is allocated.
         flops: multiply-adds of the mathematics as 2, without padding.
         notes: what else a record should say of the work, e.g. in which form it is done.
+        call: what the roofline bounds, which leaves the form open; None for a part of a kernel,
+            which has no bound of its own.
     """
 
     hbm_bytes: int
     flops: int
     notes: Mapping[str, Scalar] = field(default_factory=dict)
+    call: KernelCall | None = None
+
+    @classmethod
+    def of_call(cls, call: KernelCall, notes: Mapping[str, Scalar] | None = None) -> "Work":
+        """The work of a call's usual way."""
+        cost = call.usual
+        return cls(cost.hbm_bytes, cost.flops, notes or {}, call)
+
+    @property
+    def dtype(self) -> str:
+        """Of the operands, as the roofline names it: whose matrix peak shares are of."""
+        return "bf16" if self.call is None else self.call.dtype
 
 
 @dataclass(frozen=True)
@@ -28,7 +44,7 @@ class Peaks:
 
     Attributes:
         hbm_bytes_per_s: memory bandwidth.
-        flops_per_s: dense bf16 with fp32 accumulation.
+        flops_per_s: dense products with fp32 accumulation, of the dtype that ``source`` names.
         source: where both come from.
     """
 
@@ -37,35 +53,33 @@ class Peaks:
     source: str
 
 
-# Names as the torch backend gives them to the names of the compiled targets, which hold the rates.
-_TARGETS = {"mi355x": "gfx950", "mi300x": "gfx942", "nvidia-h200": "sm_90"}
-
-
-def device_peaks(device: str, compute_units: int | None = None) -> Peaks | None:
+def device_peaks(
+    device: str, compute_units: int | None = None, dtype: str = "bf16"
+) -> Peaks | None:
     """The peaks of a device, or None where its rates are not known (a CPU's are not).
 
     Args:
         device: the name that records carry.
         compute_units: of the partition that is measured, where it is not the whole device: it gets
             that share of both peaks.
+        dtype: of the operands, as the roofline names it.
     """
-    if device not in _TARGETS:
+    machine = machine_of(device, compute_units)
+    if machine is None:
         return None
-    from k3bench.compiled.amdgpu.targets import get_gpu_target
-
-    target = get_gpu_target(_TARGETS[device])
-    units = compute_units or target.compute_units
-    share = units / target.compute_units
-    part = "" if share == 1 else f", {units} of {target.compute_units} compute units"
-    return Peaks(
-        target.hbm_bytes_per_s * share, target.flops_per_s * share, target.sources["rates"] + part
-    )
+    return Peaks(machine.hbm_bytes_per_s, machine.matrix_flops_per_s(dtype), machine.peaks(dtype))
 
 
-def work_figures(work: Work, median_s: float, peaks: Peaks | None) -> dict[str, Scalar]:
-    """A measured record's figures: the work, the rates that its median gives, shares of peaks.
+def work_figures(
+    work: Work, median_s: float, device: str, compute_units: int | None = None
+) -> dict[str, Scalar]:
+    """A record's figures: the work, the rates that its time gives, shares of peaks, the bound.
 
-    Without peaks there are rates and no shares.
+    Args:
+        work: of one call.
+        median_s: its time, measured or modelled.
+        device: as the record names it; without known peaks there are rates alone.
+        compute_units: of the partition that was used.
     """
     bytes_per_s, flops_per_s = work.hbm_bytes / median_s, work.flops / median_s
     figures: dict[str, Scalar] = {
@@ -75,6 +89,7 @@ def work_figures(work: Work, median_s: float, peaks: Peaks | None) -> dict[str, 
         "hbm_bytes_per_s": bytes_per_s,
         "flops_per_s": flops_per_s,
     }
+    peaks = device_peaks(device, compute_units, work.dtype)
     if peaks is not None:
         figures |= {
             "hbm_share_of_peak": bytes_per_s / peaks.hbm_bytes_per_s,
@@ -83,4 +98,6 @@ def work_figures(work: Work, median_s: float, peaks: Peaks | None) -> dict[str, 
             "peak_flops_per_s": peaks.flops_per_s,
             "peak_source": peaks.source,
         }
+    if work.call is not None:
+        figures |= distance_figures(work.call, median_s, device, compute_units)
     return figures

@@ -17,15 +17,15 @@ def shipped_names(folder: str) -> tuple[str, ...]:
 
 
 def read_definition(folder: str, name: str) -> tuple[str, dict[str, Any]]:
-    """The table of a shipped definition or of a path that ends in ``.toml``, and its label.
+    """The table of a shipped definition (in any case) or of a path to a ``.toml``, and its label.
 
     Raises RooflineError naming the shipped ones, or the file and what is wrong with it.
     """
     known = shipped_names(folder)
     try:
-        if name in known:
-            path = resources.files("k3bench.roofline").joinpath(folder, f"{name}.toml")
-            return f"{folder}/{name}.toml", tomllib.loads(path.read_text(encoding="utf-8"))
+        if name.lower() in known:
+            path = resources.files("k3bench.roofline").joinpath(folder, f"{name.lower()}.toml")
+            return f"{folder}/{name.lower()}.toml", tomllib.loads(path.read_text(encoding="utf-8"))
         if name.endswith(".toml"):
             return name, tomllib.loads(Path(name).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

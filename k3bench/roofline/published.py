@@ -2,12 +2,50 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from k3bench.ledger.published import published_records
 from k3bench.roofline.blocks import StepCost
 from k3bench.roofline.hardware import Hardware
 
 # The published decode counts the first layer's MLP among the experts.
 COUNTED_AS = {"dense_mlp": "moe"}
+_COMPOSITION = "published.k3_decode.composition"
+
+
+@dataclass(frozen=True)
+class PublishedDecode:
+    """K3's published decode step on MI355X, batch 1, one of 8 ranks, at one context.
+
+    ``ms`` by block, with ``device_total`` for their sum; ``source`` says where they stand.
+    """
+
+    context: int
+    ms: Mapping[str, float]
+    source: str
+
+
+# What it was published for, as `k3bench forms cost` names it.
+SETTING: Mapping[str, Any] = {
+    "model": "kimi-k3",
+    "hardware": "mi355x",
+    "phase": "decode",
+    "batch": 1,
+    "tp": 8,
+}
+
+
+def published_decodes() -> tuple[PublishedDecode, ...]:
+    """Every published context, shortest first."""
+    found: dict[int, dict[str, float]] = {}
+    source = ""
+    for record in published_records():
+        if record["benchmark"] == _COMPOSITION:
+            parameters = record["parameters"]
+            block_ms = found.setdefault(parameters["context"], {})
+            block_ms[parameters["block"]] = 1e3 * record["median_s"]
+            source = record["source"]
+    return tuple(PublishedDecode(context, found[context], source) for context in sorted(found))
 
 
 @dataclass(frozen=True)

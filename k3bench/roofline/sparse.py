@@ -53,7 +53,7 @@ class BlockSparse(Dense):
         if rows > len(self.visible):
             raise RooflineError(
                 f"context {step.context} has {rows} blocks of {self.block}, visible states "
-                f"{len(self.visible)}: give a larger mask"
+                f"{len(self.visible)}: give a larger mask or a shorter context"
             )
         return [row[:rows] for row in self.visible[:rows]]
 

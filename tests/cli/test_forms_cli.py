@@ -178,3 +178,67 @@ def test_what_cannot_be_answered_says_why(arguments, code, message):
     found = invoke(*arguments)
     assert found.exit_code == code
     assert message in found.output
+
+
+@pytest.mark.parametrize(("given", "tokens"), [("4k", 4096), (" 64K ", 65536), ("1M", 1 << 20)])
+def test_contexts_may_be_named_as_the_literature_does(given, tokens):
+    assert document("cost", "--tp", "8", "--context", given)["context"] == tokens
+
+
+@pytest.mark.parametrize("given", ["4096,8192", "-5", "0", "4.5K", "K", "1G", "17M", "x", ""])
+def test_a_context_that_is_no_count_says_what_one_is(given):
+    outcome = CliRunner().invoke(forms, ["cost", f"--context={given}"])
+    assert outcome.exit_code == 2 and not outcome.stdout  # click's own; the entry point makes it 64
+    assert "4096, 64K or 1M" in outcome.stderr or "give 1 to 16,777,216 tokens" in outcome.stderr
+
+
+def test_names_are_known_in_any_case():
+    found = document("cost", "--model", "Kimi-K3", "--hardware", "MI355X", "--tp", "8")
+    assert (found["model"], found["hardware"]) == ("kimi-k3", "mi355x")
+
+
+def test_what_is_named_twice_is_shown_once():
+    found = document(
+        "table", "--form", "kda", "--form", "kda", "--context", "1K", "--context", "1024"
+    )
+    assert len(found["rows"]) == 1
+    assert document("cost", "--context", "4K", "--context", "4096", "--tp", "8")["context"] == 4096
+
+
+def test_what_a_rank_does_not_hold_is_said():
+    outcome = invoke("cost", "--tp", "1")
+    assert "does not fit at 4,096 tokens: 1,559.9 GB of weights" in outcome.stderr
+    fits = document("cost", "--tp", "8")["memory"]
+    assert fits["fits"] and fits["capacity_bytes"] == 288e9
+    many = document("cost", "--tp", "8", "--batch", "20000")["memory"]
+    assert not many["fits"] and many["state_bytes"] == 20_000 * fits["state_bytes"]
+    assert many["weight_bytes"] == fits["weight_bytes"]
+
+
+def test_a_crossover_asked_the_wrong_way_round_names_the_right_one():
+    for arguments, said in (
+        (("--between", "mla", "kda"), "ask for --between kda mla"),
+        (("--between", "kda", "kda"), "name two that differ"),
+    ):
+        outcome = invoke("crossover", *arguments)
+        assert outcome.exit_code == 64 and said in outcome.stderr
+
+
+def test_a_prefix_form_without_a_prefix_is_refused():
+    outcome = invoke("cost", "--phase", "prefill", "--prefix-form", "absorbed")
+    assert outcome.exit_code == 64 and "no cached tokens" in outcome.stderr
+
+
+def test_a_definition_that_does_not_read_has_a_code_of_its_own(tmp_path):
+    for content in ("name =", 'name = "x"\n', 'title = "x"\nname = 3\n'):
+        path = tmp_path / "mine.toml"
+        path.write_text(content)
+        for option in ("--hardware", "--model"):
+            outcome = invoke("cost", option, str(path))
+            assert outcome.exit_code == 65 and str(path) in outcome.stderr
+    assert invoke("cost", "--hardware", str(tmp_path / "absent.toml")).exit_code == 66
+
+
+def test_small_times_keep_their_digits():
+    lines = invoke("table", "--context", "1", "--form", "gqa").stdout
+    assert "0.00717*" in lines

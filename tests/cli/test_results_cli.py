@@ -76,6 +76,35 @@ def test_rates_stand_beside_times_where_a_benchmark_states_its_work(filled):
     assert "GB/s" not in published
 
 
+def test_the_distance_from_the_bound_stands_where_a_row_states_it(filled):
+    assert "x bound" not in invoke("--kind", "measured").stdout
+    named = {
+        "near": {"roofline.times_bound": 3.24159, "roofline.limited_by": "hbm"},
+        "odd": {"roofline.times_bound": 12.5, "roofline.limited_by": "[red]x"},
+        "unknown": {"roofline.none": "the peaks of cpu are not known"},
+        "silent": {"flops": 1},
+    }
+    ledger = open_ledger()
+    for number, (name, figures) in enumerate(named.items()):
+        record = measured(MANIFEST_ID, commit=filled[1], id=f"{number:032x}", figures=figures)
+        ingest(ledger, [record | {"implementation": name}])
+    ledger.close()
+    lines = {name: _levelled(line) for line in invoke("--kind", "measured").stdout.splitlines()
+             for name in named if f" {name} " in line}  # fmt: skip
+    assert "3.24 (memory) ok" in lines["near"]
+    assert "12.5 ([red]x) ok" in lines["odd"]
+    assert "no peaks ok" in lines["unknown"]
+    assert "- ok" in lines["silent"]
+
+
+def test_a_share_below_one_percent_is_not_shown_as_none(filled):
+    figures = {"hbm_bytes": 16 * 10**6, "hbm_bytes_per_s": 8e9, "hbm_share_of_peak": 0.00456}
+    ledger = open_ledger()
+    ingest(ledger, [measured(MANIFEST_ID, commit=filled[1], id="e" * 32, figures=figures)])
+    ledger.close()
+    assert "8.00 (0.46%)" in invoke("--kind", "measured").stdout
+
+
 def test_json_goes_to_stdout_alone(filled):
     outcome = invoke("--json")
     assert outcome.exit_code == 0 and outcome.stderr == ""

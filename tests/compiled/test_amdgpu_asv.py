@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-import k3bench.asv_compiled as glue
+import k3bench.asv_compiled_families as families
 import manifests
 from benchmarks import compiled_mla
 from k3bench.asv_compiled import GPU_UNITS, CompiledCase, records_of, track, verdict_on, warm_up
@@ -57,7 +57,7 @@ def run(monkeypatch, tmp_path):
 @pytest.fixture
 def compiled(monkeypatch):
     def answer(result):
-        monkeypatch.setattr(glue, "compile_gpu_points", lambda points, target, **_: [result])
+        monkeypatch.setattr(families, "compile_gpu_points", lambda points, target, **_: [result])
 
     return answer
 
@@ -123,12 +123,35 @@ def test_launches_of_one_name_keep_figures_of_their_own():
     assert (figures["stage1#0.vgpr"], figures["stage1#1.vgpr"]) == (236, 100)
 
 
+@pytest.mark.parametrize(
+    ("point", "limited_by", "way"),
+    [
+        (GpuPoint("mla-decode", "triton", (4096,) * 2), "hbm", "absorbed"),
+        (GpuPoint("mla-prefill", "x", (2048,), (2048,)), "matrix", "decompressed"),
+        (GpuPoint("kda-decode", "triton", (1,) * 64), "hbm", "token by token"),
+    ],
+    ids=lambda value: getattr(value, "operation", value),
+)
+def test_the_bound_of_every_operation_stands_beside_its_modelled_time(point, limited_by, way):
+    whole, part = (
+        replace(RESULT, point=replace(point, compute_units=units).to_json()) for units in (256, 32)
+    )
+    bounds = []
+    for result in (whole, part):
+        [_, modelled] = records_of(CASE, result, RIGHT, manifest_id=None, commit=None, run_id=None)
+        figures = modelled["figures"]
+        assert (figures["roofline.limited_by"], figures["roofline.way"]) == (limited_by, way)
+        bounds.append(figures["roofline.bound_s"])
+        assert figures["roofline.times_bound"] == pytest.approx(14e-6 / bounds[-1])
+    assert bounds[1] == pytest.approx(8 * bounds[0]), "an eighth of the device"
+
+
 def test_one_sweep_holds_points_of_one_family(monkeypatch):
     with pytest.raises(CompiledError, match="one kind at a time"):
-        glue._compile([POINT, KdaPoint("flat", (8,))], "gfx950")
+        families.compile_any([POINT, KdaPoint("flat", (8,))], "gfx950")
     asked = []
     monkeypatch.setattr(
-        glue, "compile_gpu_points", lambda points, target, *, jobs: asked.append(target.name)
+        families, "compile_gpu_points", lambda points, target, *, jobs: asked.append(target.name)
     )
     warm_up([CASE])
     assert asked == ["gfx950"]

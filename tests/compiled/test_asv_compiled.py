@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-import k3bench.asv_compiled as glue
+import k3bench.asv_compiled_families as families
 import manifests
+import workloads
 from k3bench.asv_compiled import UNITS, CompiledCase, records_of, track, verdict_on, warm_up
 from k3bench.asv_type import MANIFEST_VARIABLE, PointFailedError
 from k3bench.compiled import CompiledError, CompiledResult, KdaPoint
@@ -60,7 +61,7 @@ def run(monkeypatch, tmp_path, manifest):
 @pytest.fixture
 def compiled(monkeypatch):
     def answer(result):
-        monkeypatch.setattr(glue, "compile_points", lambda points, target, **_: [result])
+        monkeypatch.setattr(families, "compile_points", lambda points, target, **_: [result])
 
     return answer
 
@@ -85,6 +86,31 @@ def test_a_point_becomes_one_compiled_and_one_modelled_row(run, compiled):
         assert (row.device, row.clock, row.n, row.preset) == ("tpu-v6e", None, 0, None)
         assert (row.correctness_status, row.max_abs_error) == ("ok", 1e-4)
         assert row.run_id == run.run_id
+
+
+def test_a_modelled_row_states_its_rates_and_its_distance_from_the_roofline(run, compiled):
+    compiled(RESULT)
+    track(CASE, "modelled_ms")
+    figures = rows()["modelled"].figures
+    # The toy workload is nobody's: the bound is that of the compiled lengths.
+    moved = POINT.required_hbm_bytes
+    assert figures["hbm_bytes"] == figures["roofline.hbm_bytes"] == moved
+    assert figures["hbm_bytes_per_s"] == moved / 0.0005
+    assert figures["hbm_share_of_peak"] == pytest.approx(moved / 0.0005 / 1.64e12)
+    assert figures["roofline.bound_s"] == pytest.approx(moved / 1.64e12)
+    assert figures["roofline.times_bound"] == pytest.approx(0.0005 / (moved / 1.64e12))
+    assert figures["roofline.limited_by"] == "hbm"
+    assert figures["bound.hbm_s"] == 0.0001, "of this program, beside the problem's"
+    assert "roofline.bound_s" not in rows()["compiled"].figures
+
+
+def test_padding_is_no_part_of_a_pinned_workloads_bound(manifest):
+    workload = workloads.get("kda-grid/S64_B4")
+    padded = replace(RESULT, point=KdaPoint("flat", (64,) * 4 + (100,), heads=24).to_json())
+    case = replace(CASE, workload=WorkloadRef(workload.id, workload.sha256))
+    records = records_of(case, padded, RIGHT, manifest_id=None, commit=None, run_id=None)
+    held = KdaPoint("flat", (64,) * 4, heads=24).required_hbm_bytes
+    assert records[1]["figures"]["roofline.hbm_bytes"] == held
 
 
 def test_only_the_modelled_time_leaves_records(run, compiled):
@@ -170,6 +196,6 @@ def test_warming_up_leaves_failures_to_the_benchmarks(monkeypatch):
         asked.append((list(points), target.name, jobs >= 1))
         raise CompiledError("the compiler died")
 
-    monkeypatch.setattr(glue, "compile_points", broken)
+    monkeypatch.setattr(families, "compile_points", broken)
     warm_up([CASE, replace(CASE, target="tpu7x")])
     assert asked == [([POINT], "v6e", True), ([POINT], "tpu7x", True)]

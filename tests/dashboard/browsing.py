@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 PAGES = (
-    "index", "latency", "speedup", "ablation", "schedule", "mla", "composition", "model",
-    "history", "point",
+    "index", "latency", "speedup", "ablation", "schedule", "mla", "roofline", "composition",
+    "model", "history", "point",
 )  # fmt: skip
 LAPTOP, PHONE = 1280, 390
 

@@ -13,7 +13,10 @@ from browsing import PHONE, Visit
 from synthetic import BATCHES, LENGTHS, RUNGS, SCRIPT
 
 import manifests
+import workloads
 from k3bench.ledger import Ledger, load_manifest, load_samples, select_results
+from k3bench.roofline.machine import machine_of
+from k3bench.roofline.recorded import recorded_call
 
 GRID = "kda_prefill.FixedGrid"
 Filled = tuple[Ledger, Path]
@@ -44,6 +47,8 @@ def figures_in(svg: str) -> str:
         ("speedup", ["speedup-grid", "speedup-replay"], "measured"),
         ("ablation", ["ablation"], "measured"),
         ("mla", ["mla-bandwidth"], "measured"),
+        ("roofline", ["roofline-plot", "roofline-distance"], "measured"),
+        ("roofline", ["roofline-k3"], "published over modelled"),
         ("composition", ["composition-0", "composition-1"], "published"),
         ("history", ["history"], "measured"),
     ],
@@ -262,3 +267,61 @@ def test_a_formula_in_a_name_is_defused_in_the_csv(
     assert any(name.startswith("'=HYPERLINK") for name in names)
     assert not any(name.startswith("=") for name in names)
     assert SCRIPT in names
+
+
+def test_the_roofline_page_sorts_by_distance_and_its_numbers_follow_from_the_ledger(
+    visit: Callable[..., Visit], sites: dict[str, str], plain_ledger: Filled
+) -> None:
+    ledger, _ = plain_ledger
+    here = visit(sites["plain"]).open("roofline")
+    for option in here.options("view"):
+        here.choose("view", option)
+        rows = rows_of(here.saved("roofline-distance", "CSV"))
+        distances = [float(row["times the bound"]) for row in rows]
+        assert distances == sorted(distances, reverse=True) and len(rows) > 5
+        stored = {row.id: row for row in newest(ledger, kind="measured")}
+        for row in rows[:3] + rows[-3:]:
+            record = stored[row["result"]]
+            pinned = workloads.get(record.workload_id)
+            call = recorded_call(pinned.id, pinned.sha256, record.parameters)
+            machine = machine_of(record.device)
+            assert call is not None and machine is not None and record.median_s is not None
+            found = call.bound(machine)
+            assert float(row["bound s (modelled)"]) == pytest.approx(found.bound.seconds)
+            expected = record.median_s / found.bound.seconds
+            assert float(row["times the bound"]) == pytest.approx(expected)
+            assert float(row["GFLOP/s"]) == pytest.approx(found.cost.flops / record.median_s / 1e9)
+    # The table is open, and its first row is the farthest point.
+    assert here.page.query_selector("#roofline-distance details[open] table")
+    here.must_be_clean()
+
+
+def test_kinds_and_devices_have_rooflines_of_their_own(
+    visit: Callable[..., Visit], sites: dict[str, str]
+) -> None:
+    here = visit(sites["plain"], width=PHONE).open("roofline")
+    first, second = here.options("view")[:2]
+    here.choose("view", first).choose("beside", second)
+    abouts = [here.page.inner_text(f"#roofline-plot{suffix} .about") for suffix in ("", "-beside")]
+    assert "tpu-v6e" in abouts[0] and "mi355x" in abouts[1]
+    for suffix in ("", "-beside"):
+        devices = {row["device"] for row in rows_of(here.saved(f"roofline-plot{suffix}", "CSV"))}
+        assert len(devices) == 1
+    assert here.overflow() == 0
+    here.must_be_clean()
+
+
+def test_a_device_without_known_peaks_has_rates_and_no_roof(
+    visit: Callable[..., Visit], sites: dict[str, str]
+) -> None:
+    here = visit(sites["real"]).open("roofline")
+    labels = here.page.eval_on_selector_all(
+        "#choose-view option", "found => found.map((option) => [option.value, option.innerText])"
+    )
+    [cpu] = [value for value, text in labels if "cpu" in text]
+    here.choose("view", cpu)
+    assert "peaks of cpu are not known" in here.page.inner_text("#roofline-plot .note")
+    assert here.page.query_selector("#roofline-distance") is None
+    rows = rows_of(here.saved("roofline-plot", "CSV"))
+    assert rows and {row["times the bound"] for row in rows} == {""}
+    assert {row["why no bound"] for row in rows} == {"the peaks of cpu are not known"}

@@ -3,12 +3,19 @@
 import pytest
 import torch
 
-from benchmarks._forms import TOLERANCE, compiled_way, form_experiment, xla_verdict
+from benchmarks._forms import TOLERANCE, compiled_case, form_experiment, xla_verdict
 from benchmarks.forms import Ways
-from k3bench.compiled.aot import compiler_versions
+from k3bench.asv_compiled import records_of
+from k3bench.asv_compiled_families import verdict_key
+from k3bench.compiled import get_target
+from k3bench.compiled.aot import PINNED, Outcome, compiler_versions
 from k3bench.compiled.built import UnsupportedError
 from k3bench.compiled.errors import CompilerUnavailableError
+from k3bench.compiled.evaluate import evaluate
 from k3bench.measure import judge
+from k3bench.roofline import form_points
+from k3bench.roofline.errors import RooflineError
+from k3bench.roofline.form_points import FormPoint, compile_form_points
 from k3bench.roofline.reference.ways import (
     PROBLEMS,
     WAYS,
@@ -18,7 +25,12 @@ from k3bench.roofline.reference.ways import (
 )
 from k3bench.roofline.reference.xla import XLA_WAYS, build
 
+VERSIONS = dict(PINNED)
 POINTS = [(name, way) for name, problem in PROBLEMS.items() for way in problem.ways]
+
+
+def _never(*_):
+    raise AssertionError("nothing is to be compiled")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -77,21 +89,68 @@ def test_the_ways_of_xla_are_those_of_torch_and_no_others():
     assert {name: set(ways) for name, ways in XLA_WAYS.items()} == {
         name: set(problem.ways) for name, problem in PROBLEMS.items()
     }
-    assert compiled_way("mla-decode", "chunked") is None
     with pytest.raises(UnsupportedError, match="mla-decode has no way chunked"):
         build("mla-decode", "chunked")
 
 
+def test_a_way_that_a_form_does_not_have_is_unsupported_without_a_compiler(tmp_path, monkeypatch):
+    monkeypatch.setattr(form_points, "compiler_versions", lambda: VERSIONS)
+    monkeypatch.setattr(form_points, "compile_for", _never)
+    point = FormPoint("mla-decode", "chunked")
+    [result] = compile_form_points([point], get_target("v6e"), directory=tmp_path)
+    assert (result.status, result.detail) == ("unsupported", "mla-decode has no way chunked")
+    with pytest.raises(RooflineError, match="form 'mla': use one of gqa-decode"):
+        FormPoint("mla", "absorbed")
+
+
+def test_equal_form_points_are_compiled_once_and_kept(tmp_path, monkeypatch):
+    asked = []
+
+    def compile_for(factory, arguments, target):
+        asked.append((factory, arguments, target.name))
+        return Outcome("oom", VERSIONS, "too large", wanted_bytes=2, limit_bytes=1)
+
+    monkeypatch.setattr(form_points, "compiler_versions", lambda: VERSIONS)
+    monkeypatch.setattr(form_points, "compile_for", compile_for)
+    point = FormPoint("mla-decode", "absorbed")
+    for _ in range(2):
+        results = compile_form_points([point, point], get_target("v6e"), directory=tmp_path)
+        assert [result.status for result in results] == ["oom", "oom"]
+    arguments = {"form": "mla-decode", "way": "absorbed"}
+    assert asked == [("k3bench.roofline.reference.xla:build", arguments, "v6e")]
+    compile_form_points([point], get_target("tpu7x"), directory=tmp_path)
+    assert len(asked) == 2
+
+
+def test_a_compiled_form_is_the_measured_ones_workload_and_is_judged_by_its_own_definition():
+    case = compiled_case("mla-chunk", "absorbed", "forms.X.track_modelled_ms", "1")
+    measured = form_experiment("mla-chunk")
+    assert (case.workload, case.tokens) == (measured.workload, measured.tokens)
+    assert case.parameters == {"form": "mla-chunk"}
+    assert case.check().status == "ok"
+    result = evaluate(Outcome("oom", VERSIONS), case.point.to_json(), 1, get_target("v6e"))
+    assert verdict_key(result) == ("mla-chunk/absorbed", "k3bench.roofline.reference")
+
+
 @pytest.mark.slow
-def test_a_way_compiles_for_v6e_and_its_time_is_above_its_bound():
+def test_a_way_compiles_for_v6e_and_its_time_is_above_its_bounds(tmp_path):
     try:
         compiler_versions()
     except CompilerUnavailableError as error:
         pytest.skip(str(error))
-    found = compiled_way("mla-decode", "absorbed")
-    assert found is not None
-    assert found.implementation == "absorbed"
+    case = compiled_case("mla-decode", "absorbed", "forms.X.track_modelled_ms", "1")
+    [found] = compile_form_points([case.point], get_target("v6e"), directory=tmp_path)
+    assert found.status == "ok"
     assert found.modelled_ms > max(found.lower_bounds_ms.values())
+    compiled, modelled = records_of(
+        case, found, case.check(), manifest_id=None, commit=None, run_id=None
+    )
+    assert compiled["kind"] == "compiled" and compiled["figures"]["hbm_bytes"] > 0
+    assert modelled["kind"] == "modelled" and modelled["median_s"] == found.modelled_ms / 1e3
+    figures = modelled["figures"]
+    assert figures["roofline.times_bound"] > 1
+    assert figures["roofline.limited_by"] == "hbm"
+    assert "fp32 matrix" in figures["peak_source"]
 
 
 def test_the_first_run_is_small(monkeypatch):

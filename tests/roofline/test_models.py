@@ -4,8 +4,9 @@ import pytest
 
 from k3bench.roofline.errors import RooflineError
 from k3bench.roofline.hybrid import Pattern, request_state_bytes
+from k3bench.roofline.kda import Kda
 from k3bench.roofline.model import get_model, model_names
-from k3bench.roofline.parameters import count_parameters
+from k3bench.roofline.parameters import count_parameters, rank_memory
 
 # (total, met by a token) in 10^9, as the models' cards state them.
 CARDS = {
@@ -88,3 +89,30 @@ def test_an_unknown_form_or_an_empty_pattern_is_refused():
         Pattern.of()
     with pytest.raises(RooflineError, match="the pattern names kda: give its form"):
         request_state_bytes(Pattern(("kda",)), {}, 1)
+
+
+@pytest.mark.parametrize(("name", "each"), [("llama-3.1-70b", 2), ("deepseek-v3.2", 1)])
+def test_a_ranks_weights_are_the_models_at_their_width(name, each):
+    model = get_model(name)
+    whole = rank_memory(model, 1, context=4096, batch=1)
+    assert whole.weights == pytest.approx(each * count_parameters(model).total, rel=1e-3)
+    states = request_state_bytes(model.attention_pattern, model.attention, 4096)
+    assert whole.states == sum(states.values())
+    assert rank_memory(model, 1, context=4096, batch=7).states == 7 * whole.states
+
+
+def test_a_split_model_keeps_an_eighth_of_its_weights_and_whole_latents():
+    model = get_model("deepseek-v3.2")
+    whole, rank = (rank_memory(model, tp, context=4096, batch=1) for tp in (1, 8))
+    assert whole.weights / 8 < rank.weights < whole.weights / 7
+    assert rank.states == whole.states
+
+
+def test_a_kda_layer_keeps_its_state_and_its_convolutions():
+    model = get_model("kimi-linear-48b")
+    rank = rank_memory(model, 1, context=1, batch=1)
+    form, layers = model.form("kda"), model.attention_pattern.count("kda")
+    full = model.attention_pattern.count("full_attention")
+    assert isinstance(form, Kda)
+    kda = layers * (form.state_bytes() + form.conv_state_bytes)
+    assert rank.states == kda + full * 1152

@@ -22,7 +22,7 @@ const theme = (() => {
     "star",
     "cross",
     "triangle-down",
-    "hexagon",
+    "hourglass",
   ];
   const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
   const PATTERNS = ["", "/", "x", ".", "\\", "-", "|", "+"];

@@ -114,12 +114,17 @@ const view = (() => {
 
   // Controls for a view and a commit among those that have one of the families, and below them
   // whatever draw(rows, {index, view, at, other}) returns. ``beside``: a second view may be laid
-  // beside the first by name; kinds and devices are mixed in no other way.
-  const page = async (index, series, { families, kinds = null, beside = false, empty, draw }) => {
+  // beside the first by name; kinds and devices are mixed in no other way. It opens with the view that
+  // has most points of ``prefer``, which are the families unless given.
+  const page = async (
+    index,
+    series,
+    { families, prefer = families, kinds = null, beside = false, empty, draw },
+  ) => {
     const usable = index.views
       .map((of, number) => ({ of, number, at: of.at.filter((entry) => count(entry, families)) }))
       .filter(({ of, at }) => at.length && (kinds === null || kinds.includes(of.kind)))
-      .sort((a, b) => count(b.at[0], families) - count(a.at[0], families));
+      .sort((a, b) => count(b.at[0], prefer) - count(a.at[0], prefer));
     const box = k3.pageBox();
     if (!usable.length) {
       box.replaceChildren(k3.nothing(...empty));

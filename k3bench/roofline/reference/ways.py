@@ -66,6 +66,12 @@ def make_inputs(name: str, dtype: torch.dtype = torch.float32, device: str = "cp
     return PROBLEMS[name].make(normal, device)
 
 
+def form_content(name: str) -> dict[str, str | int]:
+    """What the hash of a form's workload covers."""
+    step = PROBLEMS[name].step
+    return {"form": name, "new_tokens": step.new_tokens, "prefix_tokens": step.prefix_tokens}
+
+
 @functools.cache
 def expected_outputs(name: str) -> tuple[Tensor, ...]:
     """The first way in float64, on the CPU."""

@@ -8,6 +8,7 @@ A run owns a directory ``.k3bench/runs/<run id>/`` and holds a lock on it while 
     lock        flock-held by the run's process; free when that process is gone, however it went
     pending/    finished points that asv has not been given yet
     delivered/  finished points that asv has, but may not have saved yet
+    kept/       names of pending points of an interrupted run that this one need not measure again
 
 Points leave the journal only when they are in the ledger *and* in asv's saved result file. What an
 interrupted run leaves behind is adopted by the next run in the same environment, which hands those
@@ -187,11 +188,42 @@ class RunJournal:
         Each point is taken once, so a later round of the same run measures again.
         """
         for path in sorted((self.directory / "pending").glob(f"{key}-*.json"), key=_age):
-            target = self.directory / "delivered" / path.name
-            path.replace(target)
-            os.utime(target)
-            return _read_point(target)
+            return self._delivered(path)
         return None
+
+    def keep_together(self, keys: Iterable[str]) -> str | None:
+        """Keeps one pending point of every key, all measured by one run, for ``deliver``.
+
+        For points that mean something only beside each other. They stay pending, so that they
+        outlive this run if it is interrupted, too. Returns the oldest such run's id; None where
+        no run has all of them.
+        """
+        wanted = set(keys)
+        by_run: dict[str, dict[str, JournaledPoint]] = {}
+        for point in self.points():
+            if point.key in wanted and point.delivered_at is None:
+                by_run.setdefault(point.record["run_id"], {}).setdefault(point.key, point)
+        for run_id, found in by_run.items():
+            if wanted and found.keys() == wanted:
+                (self.directory / "kept").mkdir(exist_ok=True)
+                for point in found.values():
+                    (self.directory / "kept" / point.path.name).touch()
+                return run_id
+        return None
+
+    def deliver(self, environment: str) -> None:
+        """Counts an environment's points of this run, and those it kept, as delivered."""
+        kept = {path.name for path in (self.directory / "kept").glob("*")}
+        for point in list(self.points()):
+            asked = point.record["run_id"] == self.run_id or point.path.name in kept
+            if asked and point.environment == environment and point.delivered_at is None:
+                self._delivered(point.path)
+
+    def _delivered(self, path: Path) -> JournaledPoint:
+        target = self.directory / "delivered" / path.name
+        path.replace(target)
+        os.utime(target)
+        return _read_point(target)
 
     def has_pending(self, key: str) -> bool:
         """Whether a point of that key waits to be taken."""

@@ -47,6 +47,8 @@ RESUME_VARIABLE = "K3BENCH_RESUME"
 SUMMARY_VARIABLE = "K3BENCH_RUN_SUMMARY"
 # The environment name of points that asv never asked for and never saves (`k3bench ab`).
 AB_ENVIRONMENT = "ab"
+# The figure of such a point that names the commit with whose samples its own alternate.
+IN_TURNS_WITH = "in_turns_with"
 # An interrupted run that nobody resumes is forgotten then; its points are in the ledger.
 KEEP_ABANDONED_DAYS = 14
 
@@ -60,6 +62,11 @@ class Invocation:
     preset: str = ""
     command: tuple[str, ...] = ()
     program: str = "asv"
+
+    @property
+    def is_ab(self) -> bool:
+        """Whether two commits are measured in turns; asv has no use for such a run's points."""
+        return (self.program, *self.command[:1]) == ("k3bench", "ab")
 
 
 class ManifestCaptureError(RuntimeError):
@@ -186,6 +193,7 @@ class Run:
             for point in left
             if point.record["manifest_id"] in manifests
             and fingerprint(manifests[point.record["manifest_id"]]) == self._fingerprint
+            and (point.environment != AB_ENVIRONMENT or self.invocation.is_ab)
         ]
         resume = os.environ.get(RESUME_VARIABLE, "1") != "0"
         started = other.header().get("started_at", "at an unknown time")
@@ -282,13 +290,14 @@ class Run:
 
 
 def retire(journal: RunJournal, results_dir: Path) -> None:
-    """Drops the points that asv has saved in a result file, and those that it never asked for.
+    """Drops the points that nobody will ask for again: asv saved them, or an A/B run ended.
 
     To be called once they are in the ledger.
     """
     for point in list(journal.points()):
-        saved = point.delivered_at is not None and _asv_saved(point, results_dir)
-        if saved or point.environment == AB_ENVIRONMENT:
+        if point.delivered_at is not None and (
+            point.environment == AB_ENVIRONMENT or _asv_saved(point, results_dir)
+        ):
             point.path.unlink()
 
 

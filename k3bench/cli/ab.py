@@ -26,7 +26,8 @@ def ab(
     the machine does meanwhile falls on both. `k3bench gate BASE HEAD` then judges the records.
 
     Exit codes: 0 every point is right on both; 1 a kernel was wrong; 2 a point failed or nothing
-    was measured; 64 usage; 130 interrupted (finished points are recorded).
+    was measured; 64 usage; 130 interrupted (the same command goes on with the point that was being
+    measured; K3BENCH_RESUME=0 measures all afresh).
     """
     import re
 
@@ -52,5 +53,5 @@ def ab(
     except ManifestCaptureError as error:
         raise CliError(str(error), SOFTWARE) from error
     if found.exit_code != GOOD:
-        raise CliError(found.message.replace("; the same command resumes", ""), found.exit_code)
+        raise CliError(found.message, found.exit_code)
     click.echo(f"k3bench: {found.message}", err=True)

@@ -16,7 +16,7 @@ from k3bench.cli.results import bring_in_abandoned_points
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from k3bench.gate import Report
+    from k3bench.gate import Report, Side
 
 _KINDS = ("measured", "compiled", "modelled")
 
@@ -96,7 +96,7 @@ def compare(base: str, head: str, as_json: bool, as_markdown: bool, **options: A
 def _report(base: str, head: str, **options: Any) -> "Report":
     from k3bench.gate import GateError, Rules, Settings, environments_of
     from k3bench.gate.compare import compare as judge
-    from k3bench.gate.select import narrowed, repeated_medians, select_side
+    from k3bench.gate.select import narrowed, repeated_medians
     from k3bench.ledger import LedgerError, load_manifest
 
     try:
@@ -126,7 +126,7 @@ def _report(base: str, head: str, **options: Any) -> "Report":
                 benchmarks=_matching(session, options["benchmark"]),
             )
             before, after = (
-                select_side(session, name, [*_condition(side), *conditions])
+                _selected(session, name, side, conditions)
                 for name, side in zip((base, head), sides, strict=True)
             )
             repeats = repeated_medians(session, environments_of(before, after))
@@ -256,9 +256,15 @@ def share(option: str, text: str) -> float:
 
 def _resolved(session: "Session", name: str) -> tuple[str, str]:
     """("run", id) or ("commit", full hash) of what the user calls a side."""
-    from k3bench.gate.select import commits_starting_with, is_run
+    from k3bench.gate.select import commits_of_run, commits_starting_with, is_run
 
     if is_run(session, name):
+        held = commits_of_run(session, name)
+        if len(held) > 1:
+            some = ", ".join(commit[:12] for commit in held[:4]) + (", ..." if held[4:] else "")
+            raise CliError(
+                f"{name}: a run of {len(held)} commits ({some}): give the commits", USAGE
+            )
         return ("run", name)
     known = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     if known is not None:
@@ -275,6 +281,26 @@ def _resolved(session: "Session", name: str) -> tuple[str, str]:
         "`k3bench results` shows what there is",
         USAGE,
     )
+
+
+def _selected(
+    session: "Session", name: str, side: tuple[str, str], conditions: list[Any]
+) -> "Side":
+    """A side's results; says what there is of it where the options leave nothing."""
+    from k3bench.gate import GateError
+    from k3bench.gate.select import select_side, strata_of
+
+    of_side = _condition(side)
+    there = strata_of(session, of_side) if conditions else []
+    try:
+        return select_side(session, name, [*of_side, *conditions])
+    except GateError:
+        if not there:
+            raise
+        raise GateError(
+            f"{name}: the ledger has no results of it that the options select; it has "
+            + ", ".join(there)
+        ) from None
 
 
 def _condition(side: tuple[str, str]) -> list[Any]:

@@ -8,8 +8,9 @@ The rules, and how often they are right, stand in docs/gate.md.
 """
 
 from k3bench.gate.compare import Rules, compare, environments_of
-from k3bench.gate.decide import Measured, judge_measured
+from k3bench.gate.decide import judge_measured
 from k3bench.gate.errors import GateError
+from k3bench.gate.levels import Measured
 from k3bench.gate.report import Finding, Report
 from k3bench.gate.select import Point, Row, Side
 from k3bench.gate.settings import Settings

@@ -1,11 +1,12 @@
 """Two sides of a ledger into a report: what is missing, wrong, incomparable, worse or better."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from k3bench.gate.comparability import LoadManifest, Pairer, Pairing, Unlike
-from k3bench.gate.decide import Measured, judge_measured
-from k3bench.gate.exact import changed_figures, is_worse
+from k3bench.gate.comparability import LoadManifest, Pairer, Pairing, Unlike, names
+from k3bench.gate.decide import judge_measured
+from k3bench.gate.exact import changed_figures, decided_by, is_worse
+from k3bench.gate.levels import Measured
 from k3bench.gate.report import Finding, Report, Weight
 from k3bench.gate.select import Point, Row, Side
 from k3bench.gate.settings import Settings
@@ -13,6 +14,7 @@ from k3bench.gate.verdicts import MeasuredVerdicts, PointVerdict
 
 Repeats = Mapping[Point, Mapping[str, list[float]]]
 
+ACCEPTED = "accepted by name"
 _BROKEN = ("failed", "wrong")
 _OUTCOME_OF: Mapping[str, Weight] = {
     "slower": "fails",
@@ -50,7 +52,7 @@ def environments_of(base: Side, head: Side) -> set[str]:
 
 
 def compare(
-    names: tuple[str, str],
+    sides: tuple[str, str],
     base: Side,
     head: Side,
     repeats: Repeats,
@@ -59,7 +61,7 @@ def compare(
 ) -> Report:
     """Judge ``head`` against ``base``.
 
-    ``names``: what to call the sides. ``repeats``: log medians of repeated runs by point and commit
+    ``sides``: what to call them. ``repeats``: log medians of repeated runs by point and commit
     (select.repeated_medians). ``load``: a manifest by its id.
     """
     pairer = Pairer(load, rules.allowed)
@@ -93,14 +95,14 @@ def compare(
             findings += _figures(point, pairing, rules)
     times, verdicts = _times(measured, repeats, rules.settings)
     return Report(
-        base=names[0],
-        head=names[1],
+        base=sides[0],
+        head=sides[1],
         settings=rules.settings,
         findings=sorted([*times, *findings], key=_gravest_first),
         families=verdicts.families,
         together=verdicts.together,
         differences=list(differences),
-        notes=_notes(head, base, here),
+        notes=[*_notes(head, base, here), *_unmet(findings, differences, rules)],
         compared=compared,
         unjudged_strata=_unjudged(base, here),
     )
@@ -117,10 +119,8 @@ def _order(point: Point) -> tuple[str, ...]:
 
 def _gravest_first(finding: Finding) -> tuple[object, ...]:
     weight = ("fails", "cannot judge", "informs").index(finding.weight)
-    size = 0.0
-    if finding.statistics is not None and finding.statistics.ratio is not None:
-        size = -finding.statistics.ratio
-    return (weight, finding.outcome == "unchanged", size, _order(finding.point), finding.metric)
+    quiet = finding.outcome == "unchanged" or finding.explains
+    return (weight, quiet, -finding.size, _order(finding.point), finding.metric)
 
 
 def _right(rows: Sequence[Row]) -> list[Row]:
@@ -172,14 +172,17 @@ def _figures(point: Point, pairing: Pairing, rules: Rules) -> Iterable[Finding]:
         gone = after is None and before is not None
         if isinstance(before, (int, float)) and isinstance(after, (int, float)):
             worse = _accuracy_worse(name, before, after, rules)
-            if worse is not None:
+            whole = decided_by(name, base.figures, head.figures)
+            if worse is not None and whole is None:
                 outcome = "worse" if worse else "better"
+            elif worse is not None:
+                detail = f"{whole} decides"
         elif gone:
             outcome, detail = "worse", "HEAD no longer states it"
         if outcome == "worse" and may_fail:
             accepted = name in rules.accepted or name.rpartition(".")[2] in rules.accepted
             weight = "informs" if accepted else "fails"
-            detail = "accepted by name" if accepted else detail
+            detail = ACCEPTED if accepted else detail
         yield Finding(point, name, outcome, _weight(weight), before, after, detail=detail)
     if not found:
         yield Finding(point, "figures", "unchanged", "informs")
@@ -205,31 +208,60 @@ def _beside_time(point: Point, pairing: Pairing, rules: Rules) -> Iterable[Findi
         worse = _accuracy_worse(name, before, after, rules)
         if worse is None:
             continue
-        weight: Weight = "fails" if worse and name not in rules.accepted else "informs"
+        accepted = worse and name in rules.accepted
+        weight: Weight = "fails" if worse and not accepted else "informs"
         outcome = "worse" if worse else "better"
-        yield Finding(point, name, outcome, weight, before, after)
+        detail = ACCEPTED if accepted else None
+        yield Finding(point, name, outcome, weight, before, after, detail=detail)
 
 
 def _times(
     measured: Sequence[tuple[Point, Pairing]], repeats: Repeats, settings: Settings
 ) -> tuple[list[Finding], MeasuredVerdicts]:
+    # Samples taken in turns say more than any that were not; the two are not mixed.
+    turns = [_in_turns(pairing) for _, pairing in measured]
+    chosen = [
+        (point, taken or pairing) for (point, pairing), taken in zip(measured, turns, strict=True)
+    ]
     verdicts = judge_measured(
         [
-            Measured(
-                point,
-                [row.samples_s for row in pairing.base],
-                [row.samples_s for row in pairing.head],
-                list(repeats.get(point, {}).values()),
-            )
-            for point, pairing in measured
+            _as_measured(point, pairing, repeats, taken is not None)
+            for (point, pairing), taken in zip(chosen, turns, strict=True)
         ],
         settings,
     )
     findings = [
         _time(point, pairing, verdict)
-        for (point, pairing), verdict in zip(measured, verdicts.points, strict=True)
+        for (point, pairing), verdict in zip(chosen, verdicts.points, strict=True)
     ]
     return findings, verdicts
+
+
+def _in_turns(pairing: Pairing) -> Pairing | None:
+    """The rows whose samples alternated with the other side's, in pairs; None without any."""
+    pairs = [
+        (before, after)
+        for before in pairing.base
+        for after in pairing.head
+        if before.run_id == after.run_id
+        and before.in_turns_with is not None
+        and (before.in_turns_with, after.in_turns_with) == (after.commit, before.commit)
+        and len(before.samples_s) == len(after.samples_s)
+    ]
+    if not pairs:
+        return None
+    base, head = zip(*pairs, strict=True)
+    return replace(pairing, base=base, head=head)
+
+
+def _as_measured(point: Point, pairing: Pairing, repeats: Repeats, in_turns: bool) -> Measured:
+    return Measured(
+        point,
+        [row.samples_s for row in pairing.base],
+        [row.samples_s for row in pairing.head],
+        () if in_turns else list(repeats.get(point, {}).values()),
+        in_turns,
+    )
 
 
 def _time(point: Point, pairing: Pairing, verdict: PointVerdict) -> Finding:
@@ -271,6 +303,19 @@ def _unjudged(base: Side, here: set[tuple[str, str, str]]) -> list[str]:
 def _notes(head: Side, base: Side, here: set[tuple[str, str, str]]) -> list[str]:
     new = sorted({_stratum(point) for point in head} - here)
     return [f"BASE has no {_named(stratum)}: nothing to compare HEAD's with" for stratum in new]
+
+
+def _unmet(
+    findings: Iterable[Finding], differences: Iterable[Unlike], rules: Rules
+) -> Iterable[str]:
+    """Names that the user gave and that met nothing: a typing error would go unseen."""
+    spared = {finding.metric for finding in findings if finding.detail == ACCEPTED}
+    for name in rules.accepted:
+        if not any(name in (metric, metric.rpartition(".")[2]) for metric in spared):
+            yield f"--accept {name}: no figure of that name got worse"
+    for name in rules.allowed:
+        if not any(names(unlike.field, name) for unlike in differences):
+            yield f"--allow-difference {name}: nothing of that name differs"
 
 
 def _named(stratum: tuple[str, str, str]) -> str:

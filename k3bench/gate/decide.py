@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from k3bench.gate.discoveries import benjamini_hochberg, holm
 from k3bench.gate.distributions import student_p, student_quantile
 from k3bench.gate.families import FamilyTest, family_tests, is_together, moved_together
+from k3bench.gate.levels import Measured, run_levels, shifts_of_runs, spreads
 from k3bench.gate.noise import Integers, Layout, Scale, scale_of
-from k3bench.gate.ranks import RankTest, rank_test, samples_needed, smallest_p
-from k3bench.gate.select import Array, Point
+from k3bench.gate.ranks import RankTest, paired_test, rank_test, samples_needed, smallest_p
+from k3bench.gate.select import Array
 from k3bench.gate.settings import Settings
 from k3bench.gate.verdicts import (
     FamilyVerdict,
@@ -21,21 +22,6 @@ from k3bench.gate.verdicts import (
     Verdict,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A point with the samples of every run of both sides, in seconds.
-
-    ``repeats``: log medians of repeated runs of one commit in the same environment, one list a
-    commit; those of base and head belong in it where they have several runs.
-    """
-
-    point: Point
-    base: Sequence[Array]
-    head: Sequence[Array]
-    repeats: Sequence[Sequence[float]] = ()
-
-
 # Ratios from here on are no bound at all; and where exp stays finite.
 _UNBOUNDED = 1e6
 _LARGEST = 700.0
@@ -43,7 +29,7 @@ _LARGEST = 700.0
 
 @dataclass
 class _Stratum:
-    """One device and preset: its points, their tests, and what comes of them."""
+    """One device, preset and way of measuring: its points, their tests, and what comes of them."""
 
     device: str
     preset: str | None
@@ -55,6 +41,7 @@ class _Stratum:
     families: list[FamilyTest]
     runs: tuple[list[Array], list[Array]] | None
     everywhere: NDArray[np.bool_]
+    in_turns: bool
 
 
 def judge_measured(points: Sequence[Measured], settings: Settings) -> MeasuredVerdicts:
@@ -103,10 +90,11 @@ def _enough_samples(sizes: Sequence[tuple[int, int]], settings: Settings) -> NDA
 
 
 def _by_stratum(points: Sequence[Measured], judged: NDArray[np.bool_]) -> Iterable[Integers]:
-    places: dict[tuple[str, str | None], list[int]] = {}
+    places: dict[tuple[str, str | None, bool], list[int]] = {}
     for index in np.flatnonzero(judged).tolist():
-        point = points[index].point
-        places.setdefault((point.device, point.preset), []).append(index)
+        item = points[index]
+        key = (item.point.device, item.point.preset, item.in_turns)
+        places.setdefault(key, []).append(index)
     return [np.array(rows) for rows in places.values()]
 
 
@@ -126,8 +114,11 @@ def _stratum(
         for item in here
     )
     layout = Layout(group, family)
-    test = _rank_tests(here, [sizes[index] for index in rows.tolist()])
-    levels, everywhere = _run_levels(here)
+    in_turns = here[0].in_turns
+    alone = settings.false_alarms / max(1, len(sizes))
+    test = _rank_tests(here, [sizes[index] for index in rows.tolist()], in_turns, alone)
+    levels, everywhere = run_levels(here)
+    repeats = [shifts_of_runs(item) if in_turns else item.repeats for item in here]
     runs = (
         np.array([float(len(item.base)) for item in here]),
         np.array([float(len(item.head)) for item in here]),
@@ -139,12 +130,13 @@ def _stratum(
         layout=layout,
         names=names,
         test=test,
-        scale=scale_of(test, layout, [item.repeats for item in here], runs, settings),
+        scale=scale_of(test, layout, repeats, runs, settings, in_turns),
         families=family_tests(
-            test.shift, layout, _spreads(here), levels if everywhere.all() else None
+            test.shift, layout, spreads(here), levels if everywhere.all() else None, in_turns
         ),
         runs=levels,
         everywhere=everywhere,
+        in_turns=in_turns,
     )
 
 
@@ -154,7 +146,9 @@ def _numbered(keys: Iterable[tuple[str, str]]) -> tuple[Integers, list[tuple[str
     return index, list(numbers)
 
 
-def _rank_tests(here: Sequence[Measured], sizes: Sequence[tuple[int, int]]) -> RankTest:
+def _rank_tests(
+    here: Sequence[Measured], sizes: Sequence[tuple[int, int]], in_turns: bool, alone: float
+) -> RankTest:
     by_size: dict[Hashable, list[int]] = {}
     for index, size in enumerate(sizes):
         by_size.setdefault(size, []).append(index)
@@ -162,58 +156,9 @@ def _rank_tests(here: Sequence[Measured], sizes: Sequence[tuple[int, int]]) -> R
     for members in by_size.values():
         base = np.array([np.concatenate(here[index].base) for index in members])
         head = np.array([np.concatenate(here[index].head) for index in members])
-        found = rank_test(base, head)
+        found = paired_test(base, head, alone) if in_turns else rank_test(base, head)
         p[members], shift[members], error[members] = found.p, found.shift, found.standard_error
     return RankTest(p, shift, error)
-
-
-def _run_levels(
-    here: Sequence[Measured],
-) -> tuple[tuple[list[Array], list[Array]] | None, NDArray[np.bool_]]:
-    """Log medians per run over the points that every run has, and which points those are.
-
-    None where a side has one run.
-    """
-    counts = (
-        max(len(item.base) for item in here),
-        max(len(item.head) for item in here),
-    )
-    everywhere = np.array([(len(item.base), len(item.head)) == counts for item in here])
-    if min(counts) < 2:
-        return None, everywhere
-    whole = [item for item, there in zip(here, everywhere, strict=True) if there]
-    base, head = (
-        [log_medians([side[run] for side in sides]) for run in range(count)]
-        for sides, count in (
-            ([item.base for item in whole], counts[0]),
-            ([item.head for item in whole], counts[1]),
-        )
-    )
-    return (base, head), everywhere
-
-
-def _spreads(here: Sequence[Measured]) -> Array:
-    """Per point, the log ratio of head's spread within runs to base's, from the quartiles."""
-    sides = []
-    for runs in ([item.base for item in here], [item.head for item in here]):
-        lengths = {len(run) for of_point in runs for run in of_point}
-        if len(lengths) == 1 and len({len(of_point) for of_point in runs}) == 1:
-            low, high = np.quantile(np.log(np.array(runs)), [0.25, 0.75], axis=2)
-        else:
-            ends = [
-                np.array([np.quantile(np.log(run), [0.25, 0.75]) for run in of_point]).mean(axis=0)
-                for of_point in runs
-            ]
-            low, high = np.array(ends).T[:, :, None]
-        sides.append(np.log(np.maximum(high - low, 1e-6)).mean(axis=1))
-    return np.asarray(sides[1] - sides[0])
-
-
-def log_medians(samples: Sequence[Array] | Array) -> Array:
-    """The logarithm of each row's median; rows may differ in length."""
-    if len({len(row) for row in samples}) == 1:
-        return np.log(np.median(np.asarray(samples), axis=1))
-    return np.array([np.log(np.median(row)) for row in samples])
 
 
 def _p_against_noise(stratum: _Stratum) -> Array:
@@ -323,7 +268,7 @@ def _fill(
             detail = "with its implementation"
         elif scale.basis == "assumed" and move >= relevant and rank <= settings.false_alarms:
             verdict = "suspected"
-            detail = "may be noise between runs: measure both again"
+            detail = "may be noise between runs"
         item = points[index]
         verdicts[index] = PointVerdict(
             verdict=verdict,
@@ -337,6 +282,7 @@ def _fill(
             runs=(len(item.base), len(item.head)),
             basis=scale.basis,
             detail=detail,
+            in_turns=stratum.in_turns,
         )
 
 
@@ -373,6 +319,7 @@ def _too_few(item: Measured, size: tuple[int, int], tests: int, settings: Settin
         samples=size,
         runs=(len(item.base), len(item.head)),
         basis=None,
+        in_turns=item.in_turns,
         detail=f"needs {max(settings.min_samples, needed)} a side to show any change",
     )
 
@@ -391,12 +338,14 @@ def _together(
         kept = rest[stratum.everywhere]
         base, head = ([run[kept] for run in side] for side in stratum.runs)
         runs = (base, head) if kept.any() else None
-    found = moved_together(stratum.test.shift[rest], layout, runs)
+    found = moved_together(stratum.test.shift[rest], layout, None if stratum.in_turns else runs)
     if found is None:
         return []
     relevant = float(np.log1p(settings.threshold))
+    # In turns, the machine does the same to both sides: what moves every point is the code.
+    can_tell = found.over_runs or stratum.in_turns
     # Two-sided p; a quarter of the budget is for slower.
-    slower = found.over_runs and found.p <= settings.false_alarms / 2
+    slower = can_tell and found.p <= settings.false_alarms / 2
     return [
         TogetherVerdict(
             device=stratum.device,
@@ -404,6 +353,6 @@ def _together(
             ratio=float(np.exp(found.shift)),
             p=found.p,
             slower=slower and found.shift >= relevant,
-            cannot_tell=is_together(found, relevant),
+            cannot_tell=not can_tell and is_together(found, relevant),
         )
     ]

@@ -29,6 +29,16 @@ def signed_rank(values: Array, alternative: Literal["greater", "less", "two-side
     return float(_stats.wilcoxon(values, alternative=alternative).pvalue)
 
 
+def signed_rank_rows(values: Array, method: Literal["exact", "asymptotic"]) -> Array:
+    """Two-sided signed-rank p of each row of ``values``; 1 where a row is all zeros.
+
+    ``exact`` must not be asked for rows with zeros or ties.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = _stats.wilcoxon(values, axis=1, method=method).pvalue
+    return np.where(np.isfinite(p), np.minimum(p, 1.0), 1.0)
+
+
 def two_means(base: Sequence[float], head: Sequence[float]) -> float:
     """Student's two-sided p that two samples of equal variance have equal means."""
     return float(_stats.ttest_ind(base, head).pvalue)

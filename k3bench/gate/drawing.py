@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from k3bench.gate.decide import Measured, log_medians
+from k3bench.gate.levels import Measured, log_medians
 from k3bench.gate.recorded import Recording
 from k3bench.gate.select import Array, Point
 

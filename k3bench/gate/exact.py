@@ -31,6 +31,15 @@ _LOWER = frozenset(
     }
 )
 _HIGHER = frozenset({"occupancy", "resident_workgroups", "tokens_per_s"})
+# Parts of a whole that the same kernel states, and causes of nothing but it: stalls are cycles of
+# the kernel, and registers cost what they take from occupancy (spills are figures of their own).
+# Where both sides state one of the wholes, it decides, and the part only explains it.
+_WHOLES = {
+    "stall_cycles": ("kernel_cycles", "cycles"),
+    "vgpr": ("occupancy", "resident_workgroups"),
+    "agpr": ("occupancy", "resident_workgroups"),
+    "sgpr": ("occupancy", "resident_workgroups"),
+}
 # What decides whether two compiled figures may be compared at all.
 VERSIONS = frozenset({"jax", "libtpu", "triton", "llvm", "parser", "rocm", "pinned"})
 # Counts of what the parser had to assume: more of them makes other figures bounds, not worse.
@@ -54,6 +63,18 @@ def is_worse(figure: str, base: float, head: float) -> bool | None:
     if way is None or base == head:
         return None
     return (head > base) == (way == "lower")
+
+
+def decided_by(figure: str, base: str | None, head: str | None) -> str | None:
+    """The figure that decides in place of ``figure``; None where that decides itself.
+
+    ``base`` and ``head``: all figures of both sides, canonical JSON.
+    """
+    prefix, dot, name = figure.rpartition(".")
+    if name not in _WHOLES:
+        return None
+    stated = _decoded(base).keys() & _decoded(head).keys()
+    return next((whole for of in _WHOLES[name] if (whole := f"{prefix}{dot}{of}") in stated), None)
 
 
 def changed_figures(base: str | None, head: str | None) -> dict[str, tuple[object, object]]:

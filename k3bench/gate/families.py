@@ -68,13 +68,15 @@ def family_tests(
     layout: Layout,
     spread: Array,
     runs: tuple[Sequence[Array], Sequence[Array]] | None,
+    in_turns: bool = False,
 ) -> list[FamilyTest]:
     """A test for every family that took turns with others at nine or more points.
 
     ``spread``: per point, the logarithm of head's spread within runs over base's. ``runs``: per
     side, one array of log medians a run; None where a side has one run or points lack some.
+    ``in_turns``: base and head took turns themselves, so the shift needs no neighbours beside it.
     """
-    others = _median_of_others(shift, layout.group)
+    others = np.zeros(len(shift)) if in_turns else _median_of_others(shift, layout.group)
     beside = None if runs is None else _beside_neighbours(runs, layout)
     tests = []
     for family in range(int(layout.family.max()) + 1):
@@ -95,7 +97,9 @@ def family_tests(
                 high=high,
                 own=float(np.median(shift[rows])),
                 neighbours=neighbours,
-                unlike=_unlike(middle, neighbours, spread[rows], beside, rows),
+                unlike=None
+                if in_turns
+                else _unlike(middle, neighbours, spread[rows], beside, rows),
             )
         )
     return tests

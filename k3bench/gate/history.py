@@ -15,7 +15,7 @@ from asv import step_detect
 from sqlalchemy import Text, select, type_coerce
 from sqlalchemy.orm import Session
 
-from k3bench.gate.exact import changed_figures, is_worse
+from k3bench.gate.exact import changed_figures, decided_by, is_worse
 from k3bench.gate.select import Point, point_of
 from k3bench.ledger.models import Manifest, Result
 
@@ -231,7 +231,7 @@ def _exact_changes(point: Point, values: Sequence[Value], order: Mapping[str, in
             if not isinstance(old, (int, float)) or not isinstance(new, (int, float)):
                 continue
             worse = is_worse(name, float(old), float(new))
-            if worse is None:
+            if worse is None or decided_by(name, before.figures, after.figures) is not None:
                 continue
             final = changed_figures(before.figures, values[-1].figures).get(name, (old, old))[1]
             lasting = isinstance(final, (int, float)) and bool(

@@ -1,19 +1,37 @@
-"""The comparison as Markdown for a CI job's summary: escaped, and of bounded length."""
+"""The comparison as Markdown for a CI job's summary or comment: escaped, and of bounded length."""
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from k3bench.gate.history import Change, History
+from k3bench.gate.history import History
 from k3bench.gate.report import Finding, Report
+from k3bench.gate.words import (
+    TITLES,
+    change,
+    closing_lines,
+    explanation,
+    step_size,
+    step_state,
+    tally,
+    together_line,
+    value,
+)
 
-# GitHub takes 1 MiB a step summary and 65,536 characters a comment; this leaves room for others.
-MAX_CHARACTERS = 60_000
+# GitHub takes 65,536 characters a comment (and 1 MiB a step summary). Bytes, because a name may be
+# in any script; the rest is for what the comment's script adds.
+MAX_BYTES = 60_000
+# Kept back for the lines that say what is not shown, and for tags to be closed.
+_RESERVE = 2_000
 _ROWS = 50
+_FEW_ROWS = 15
+_EXPLAINED = 30
+# Findings that are alike but for the point (all refused for one reason) are shown so often.
+_ALIKE = 5
 _CELL = 160
-_ACTIVE = re.compile(r"[\\`*_\[\]|~$:<>&!#@]")
+_ACTIVE = re.compile(r"[\\`*\[\]|~$<>&!#@]|:(?=\S)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 # GitHub looks for mentions and issue numbers in the rendered text, where entities are resolved.
 _NO_WIDTH = "&#8203;"
-_TITLES = ("passed", "failed", "could not judge")
 
 
 def escaped(text: object) -> str:
@@ -28,208 +46,230 @@ def escaped(text: object) -> str:
 
 
 def _entity(match: re.Match[str]) -> str:
-    # Entities, not backslashes: those would end a table's cell or survive in HTML.
+    # Entities, not backslashes: those would end a table's cell or survive in HTML. An underscore
+    # within a word is no markup in GitHub's dialect and stays, so that names can be read raw.
     letter = match[0]
     return f"&#{ord(letter)};" + (_NO_WIDTH if letter in "@#" else "")
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a Markdown table; cells must be escaped already."""
-    lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
-    return lines + [f"| {' | '.join(row)} |" for row in rows]
+@dataclass(frozen=True)
+class _Section:
+    """Lines that stand together: ``before`` and ``after`` frame rows, of which as many as fit.
+
+    ``omitted``: rows left out already. Nothing is shown of a section without rows.
+    """
+
+    before: Sequence[str]
+    rows: Sequence[str]
+    after: Sequence[str] = ()
+    omitted: int = 0
 
 
 def to_markdown(report: Report) -> str:
-    """The report: verdict, what failed, what could not be judged, what got better, and how."""
-    lines = [
-        f"## Benchmarks: {_TITLES[report.exit_code]}",
+    """The verdict, what decided it (the worst first), and folded away what explains it."""
+    head = [
+        f"## Benchmarks: {TITLES[report.exit_code]}",
         "",
-        f"{_hash(report.base)} → {_hash(report.head)}: {report.compared} points compared; "
-        + ", ".join(f"{count} {escaped(name)}" for name, count in report.counts().items()),
-        "",
+        f"{_hash(report.base)} → {_hash(report.head)}: {escaped_in_full(tally(report))}",
     ]
-    for line in (*report.unjudged_strata, *report.notes):
-        lines += [f"- {escaped(line)}"]
-    lines += _implementations(report) + _together(report) + _differences(report)
-    for title, chosen in (
-        ("Worse", report.failures),
-        ("Could not be judged", _of_weight(report, "cannot judge")),
-        ("Better", [f for f in report.findings if f.outcome in ("faster", "better", "mended")]),
-        ("Reported", [f for f in report.findings if _is_news(f)]),
-    ):
-        lines += _section(title, chosen)
-    lines += ["", escaped(would_see(report))]
-    return _bounded(lines)
+    decides = [finding for finding in report.findings if finding.weight != "informs"]
+    better = [f for f in report.findings if f.outcome in ("faster", "better", "mended")]
+    news = [f for f in report.findings if _is_news(f)]
+    return _composed(
+        head,
+        [
+            _notes(report),
+            _findings("### What decides", _decided(report, decides), decides, _ROWS),
+            _implementations(report),
+            _differences(report),
+            _findings(f"### Better ({len(better)})", (), better, _FEW_ROWS),
+            _findings(f"### Reported ({len(news)})", (), news, _FEW_ROWS),
+            _explanations(report),
+        ],
+        [line for closing in closing_lines(report) for line in ("", escaped_in_full(closing))],
+    )
 
 
 def history_to_markdown(history: History) -> str:
     """Changes, the newest first."""
-    lines = [
-        f"## History: {len(history.changes)} changes in {history.series} series over "
-        f"{history.commits} commits",
-        "",
-    ]
     rows = [
-        (
-            escaped(change.point.label()),
-            escaped(change.metric),
-            step_size(change),
-            f"`{change.before[:10]}..{change.after[:10]}`",
-            str(change.commits),
-            _state(change.settled, change.lasting, change.other_environment),
+        row(
+            (
+                escaped(change.point.label()),
+                escaped(change.metric),
+                step_size(change),
+                f"`{change.before[:10]}..{change.after[:10]}`",
+                str(change.commits),
+                step_state(change),
+            )
         )
-        for change in history.changes[:_ROWS]
+        for change in history.changes
     ]
-    if rows:
-        lines += table(("point", "metric", "change", "range", "commits", "state"), rows)
-    if len(history.changes) > _ROWS:
-        lines += ["", f"{len(history.changes) - _ROWS} more are not shown."]
-    return _bounded(lines)
+    title = (
+        f"## History: {len(history.changes)} changes in {history.series} series over "
+        f"{history.commits} commits"
+    )
+    headings = ("point", "metric", "change", "range", "commits", "state")
+    return _composed([title], [_table(headings, rows, _ROWS)], [])
 
 
-def step_size(step: Change) -> str:
-    """A step as people read it."""
-    size = "from 0" if step.ratio is None else f"{step.ratio:.3f}x"
-    return f"{size} {'worse' if step.worse else 'better'}"
+def row(cells: Sequence[str]) -> str:
+    """One line of a Markdown table; cells must be escaped already."""
+    return f"| {' | '.join(cells)} |"
 
 
-def would_see(report: Report) -> str:
-    """How small a slow-down the comparison would have shown, in one line."""
-    visible, judged = report.would_see(0.03)
-    if not judged:
-        return "No measured point was judged."
-    return (
-        f"{visible} of {judged} measured points would have shown a slow-down of 3% each on its "
-        "own; an implementation that slows as a whole shows much earlier."
+def escaped_in_full(text: str) -> str:
+    """Our own sentence, which may be longer than a cell and holds words from outside."""
+    return " ".join(escaped(word) for word in text.split())
+
+
+def _composed(head: Sequence[str], sections: Sequence[_Section], last: Sequence[str]) -> str:
+    """All lines; rows that would make it longer than MAX_BYTES are left out and counted."""
+    lines = list(head)
+    left = MAX_BYTES - _RESERVE - _bytes([*head, *last])
+    for section in sections:
+        if not section.rows and not section.omitted:
+            continue
+        left -= _bytes([*section.before, *section.after])
+        shown = []
+        for line in section.rows:
+            left -= _bytes([line])
+            if left < 0:
+                break
+            shown.append(line)
+        omitted = section.omitted + len(section.rows) - len(shown)
+        more = ["", f"{omitted:,} more are not shown; `--json` has all."] if omitted else []
+        lines += [*section.before, *shown, *more, *section.after]
+    return "\n".join([*lines, *last]) + "\n"
+
+
+def _bytes(lines: Iterable[str]) -> int:
+    return sum(len(line.encode()) + 1 for line in lines)
+
+
+def _table(headings: Sequence[str], rows: Sequence[str], most: int, title: str = "") -> _Section:
+    before = [*(["", title] if title else []), "", row(headings), f"|{'---|' * len(headings)}"]
+    return _Section(before, rows[:most], omitted=max(0, len(rows) - most))
+
+
+def _decided(report: Report, decides: Sequence[Finding]) -> list[str]:
+    """A line under the title: how many findings fail, and how many could not be judged."""
+    fails, other = len(report.failures), len(decides) - len(report.failures)
+    return [f"{fails:,} fail, {other:,} could not be judged; the worst first."] if decides else []
+
+
+def _findings(title: str, lead: Sequence[str], findings: Sequence[Finding], most: int) -> _Section:
+    alike: dict[tuple[str, ...], int] = {}
+    rows = []
+    for finding in findings:
+        if finding.outcome in ("incomparable", "too few samples", "missing"):
+            key = (finding.outcome, finding.detail or "")
+            alike[key] = alike.get(key, 0) + 1
+            if alike[key] > _ALIKE:
+                continue
+        rows.append(_cells(finding))
+    folded = [
+        (f"{count - _ALIKE:,} more {outcome}", "", "", "", "", "", detail)
+        for (outcome, detail), count in alike.items()
+        if count > _ALIKE
+    ]
+    # The folded ones stand for many points each: they must not fall to the limit.
+    kept = rows[: most - len(folded)]
+    # How much comes before the long names: a comment is narrow, and what is right of it scrolls.
+    headings = ("finding", "head / base (95%)", "point", "base", "head", "kind", "note")
+    shown = [*kept, *folded]
+    columns = len(headings) if any(cells[-1] for cells in shown) else len(headings) - 1
+    before = ["", title, *(["", *lead] if lead else [])]
+    before += ["", row(headings[:columns]), "|" + "---|" * columns]
+    return _Section(
+        before,
+        [row([escaped(cell) for cell in cells[:columns]]) for cells in shown],
+        omitted=len(rows) - len(kept),
     )
 
 
-def value(finding: Finding, side: str) -> str:
-    """Base's or head's value as people read it."""
-    given = getattr(finding, side)
-    if given is None:
-        return "-"
-    if finding.metric in ("time_s", "median_s") and isinstance(given, (int, float)):
-        return f"{given * 1e3:,.4g} ms"
-    return f"{given:,.6g}" if isinstance(given, (int, float)) else str(given)
-
-
-def change(finding: Finding) -> str:
-    """The ratio with its interval, or the relative change of an exact figure."""
-    found = finding.statistics
-    if found is not None and found.ratio is not None:
-        if found.low is None or found.high is None:
-            return f"{found.ratio:.3f}x"
-        return f"{found.ratio:.3f}x ({found.low:.3f} to {found.high:.3f})"
-    if isinstance(finding.base, (int, float)) and isinstance(finding.head, (int, float)):
-        return f"{finding.head / finding.base:.3f}x" if finding.base else "from 0"
-    return "-"
+def _cells(finding: Finding) -> tuple[str, ...]:
+    return (
+        f"{finding.metric} {finding.outcome}",
+        change(finding),
+        finding.point.label(),
+        value(finding, "base"),
+        value(finding, "head"),
+        f"{finding.point.kind}, {finding.point.device}",
+        finding.detail or "",
+    )
 
 
 def _is_news(finding: Finding) -> bool:
     known = ("unchanged", "faster", "better", "mended")
-    return finding.weight == "informs" and finding.outcome not in known
+    return finding.weight == "informs" and finding.outcome not in known and not finding.explains
 
 
-def _of_weight(report: Report, weight: str) -> list[Finding]:
-    return [finding for finding in report.findings if finding.weight == weight]
-
-
-def _section(title: str, findings: Sequence[Finding]) -> list[str]:
-    if not findings:
-        return []
-    rows = [
-        (
-            escaped(finding.point.label()),
-            escaped(f"{finding.point.kind}, {finding.point.device}"),
-            escaped(f"{finding.metric} {finding.outcome}"),
-            escaped(value(finding, "base")),
-            escaped(value(finding, "head")),
-            escaped(change(finding)),
-            escaped(finding.detail or ""),
-        )
-        for finding in findings[:_ROWS]
-    ]
-    headings = ("point", "kind", "finding", "base", "head", "head / base (95%)", "")
-    lines = ["", f"### {title} ({len(findings)})", "", *table(headings, rows)]
-    if len(findings) > _ROWS:
-        lines += ["", f"{len(findings) - _ROWS} more are not shown; `--json` has all."]
-    return lines
-
-
-def _implementations(report: Report) -> list[str]:
-    moved = [family for family in report.families if family.verdict != "unchanged"]
-    if not moved:
-        return []
-    rows = [
-        (
-            escaped(f"{family.module} {family.implementation}"),
-            family.verdict,
-            f"{family.against:.3f}x ({family.low:.3f} to {family.high:.3f})",
-            f"{family.own:.3f}x",
-            str(family.points),
-            escaped(family.detail or ""),
-        )
-        for family in moved[:_ROWS]
-    ]
-    headings = (
-        *("implementation", "verdict", "beside its neighbours (95%)", "own median", "points"),
-        "",
+def _explanations(report: Report) -> _Section:
+    """Slots, shares and hashes that changed, a line a point, folded away."""
+    explained = report.explanations()
+    figures = sum(map(len, explained.values()))
+    title = (
+        f"<summary>Explanatory figures that changed: {figures:,} of {len(explained):,} points"
+        "</summary>"
     )
-    return ["", "### Implementations as a whole", "", *table(headings, rows)]
+    rows = [
+        f"- {escaped(point.label())} ({escaped(point.kind)}, {escaped(point.device)}): "
+        f"{escaped_in_full(explanation(findings))}"
+        for point, findings in explained.items()
+    ]
+    omitted = max(0, len(rows) - _EXPLAINED)
+    return _Section(
+        ["", "<details>", title, ""], rows[:_EXPLAINED], ["", "</details>"], omitted=omitted
+    )
 
 
-def _together(report: Report) -> list[str]:
-    return [
-        f"- {escaped(together_line(whole.device, whole.preset, whole.ratio, whole.slower))}"
+def _notes(report: Report) -> _Section:
+    lines = [*report.unjudged_strata, *report.notes]
+    lines += [
+        together_line(whole.device, whole.preset, whole.ratio, whole.slower)
         for whole in report.together
         if whole.slower or whole.cannot_tell
     ]
+    rows = [f"- {escaped_in_full(line)}" for line in lines]
+    return _Section([""], rows[:_ROWS], omitted=max(0, len(rows) - _ROWS))
 
 
-def together_line(device: str, preset: str | None, ratio: float, slower: bool) -> str:
-    """One line on a move of everything."""
-    where = f"{device}{f' ({preset})' if preset else ''}"
-    if slower:
-        return f"Everything on {where} is slower over its runs: {ratio:.3f}x"
-    return (
-        f"Everything on {where} moved together, {ratio:.3f}x: with one run a side that may be the "
-        "code or the machine; measure both again"
-    )
-
-
-def _differences(report: Report) -> list[str]:
-    if not report.differences:
-        return []
+def _implementations(report: Report) -> _Section:
     rows = [
-        (
-            escaped(unlike.field),
-            escaped(unlike.base),
-            escaped(unlike.head),
-            "allowed" if unlike.allowed else "refused",
+        row(
+            (
+                escaped(f"{family.module} {family.implementation}"),
+                family.verdict,
+                f"{family.against:.3f}x ({family.low:.3f} to {family.high:.3f})",
+                f"{family.own:.3f}x",
+                str(family.points),
+                escaped(family.detail or ""),
+            )
         )
-        for unlike in report.differences[:_ROWS]
+        for family in report.families
+        if family.verdict != "unchanged"
     ]
-    return ["", "### Different surroundings", "", *table(("field", "base", "head", ""), rows)]
+    headings = ("implementation", "verdict", "beside what took turns (95%)", "own median", "points")
+    return _table((*headings, ""), rows, _ROWS, "### Implementations as a whole")
 
 
-def _state(settled: bool, lasting: bool, other_environment: bool) -> str:
-    words = ["lasts" if lasting else "undone since"]
-    if not settled:
-        words.append("one commit only")
-    if other_environment:
-        words.append("environment changed too")
-    return ", ".join(words)
+def _differences(report: Report) -> _Section:
+    rows = [
+        row(
+            (
+                escaped(unlike.field),
+                escaped(unlike.base),
+                escaped(unlike.head),
+                "allowed" if unlike.allowed else "refused",
+            )
+        )
+        for unlike in report.differences
+    ]
+    headings = ("field", "base", "head", "")
+    return _table(headings, rows, _ROWS, "### Different surroundings")
 
 
 def _hash(name: str) -> str:
     """A commit as code, shortened; a run's id as words."""
     return f"`{name[:10]}`" if re.fullmatch(r"[0-9a-f]{7,64}", name) else escaped(name)
-
-
-def _bounded(lines: Sequence[str]) -> str:
-    text = "\n".join(lines) + "\n"
-    if len(text) <= MAX_CHARACTERS:
-        return text
-    kept = text[: MAX_CHARACTERS - 100].rpartition("\n")[0]
-    return f"{kept}\n\nThe rest does not fit; `--json` has all of it.\n"

@@ -5,9 +5,14 @@ tests within a run do not see that. In this order:
 
 repeats  runs of the same commit in the same environment, either side's own or recorded earlier:
          their variance, moderated towards the mean over all points;
-control  one run a side, but at least 20 other points: what those moved between the very same two
-         runs, and, at least, what the implementations moved that took turns with the point;
+control  one run a side, but at least 20 other points and 11 processes: what those moved between
+         the very same two runs, and, at least, what the implementations moved that took turns with
+         the point;
 assumed  neither: Settings.assumed_run_noise, and what took turns with the point.
+
+Where base and head took turns in one process (`k3bench ab`), that is so for their ratio: what a run
+does to both is gone from it. What is left is where each side's code and buffers happen to lie.
+Then repeats are further such runs, and what else moved in the process is no bound.
 """
 
 from collections.abc import Sequence
@@ -25,6 +30,9 @@ Basis = Literal["repeats", "control", "assumed"]
 Integers = NDArray[np.intp]
 
 CONTROLS_NEEDED = 20
+# With fewer the test over everything cannot reach its level (2 / 2^groups < 0.001): a common move
+# would be taken for noise, and nobody would say so.
+_GROUPS_NEEDED = 11
 # Degrees of freedom that the mean variance over all points lends to each (as in limma).
 _LENT = 4.0
 # Of the repeats, in the middle: below it a variance says next to nothing.
@@ -56,21 +64,26 @@ def scale_of(
     repeats: Sequence[Sequence[Sequence[float]]],
     runs: tuple[Array, Array],
     settings: Settings,
+    in_turns: bool = False,
 ) -> Scale:
     """The standard error of every shift between the two sides of one device and preset.
 
-    ``repeats``: per point, the log medians of repeated runs, one list a commit. ``runs``: per
-    point, the number of runs of base and of head.
+    ``repeats``: per point, the log medians of repeated runs, one list a commit; in turns, one list
+    of the shifts that the runs found. ``runs``: per point, the number of runs of base and of head.
     """
     squares, degrees = _within_commits(repeats)
     if np.median(degrees) >= _REPEATS_NEEDED:
         variance, known = _moderated(squares, degrees)
-        between = np.sqrt(variance * (1 / runs[0] + 1 / runs[1]))
+        between = np.sqrt(variance * (1 / runs[0] + (0 if in_turns else 1 / runs[1])))
         return Scale(np.maximum(test.standard_error, between), known, "repeats")
+    if in_turns:
+        # No control: what moves other points, too, is the code, for the machine is gone from it.
+        error = np.hypot(test.standard_error, settings.assumed_turn_noise)
+        return Scale(error, np.full(len(error), np.inf), "assumed")
     neighbours = _largest_of_others(np.abs(test.shift), layout.group)
     spread, controls = _spread_of_others(test.shift, layout)
     basis: Basis = "control"
-    if controls.min() < CONTROLS_NEEDED:
+    if controls.min() < CONTROLS_NEEDED or layout.group.max() + 1 < _GROUPS_NEEDED:
         spread = np.full(len(spread), settings.assumed_run_noise * np.sqrt(2.0))
         known, basis = np.full(len(spread), np.inf), "assumed"
     else:

@@ -8,7 +8,7 @@ from math import comb
 
 import numpy as np
 
-from k3bench.gate.distributions import mann_whitney
+from k3bench.gate.distributions import mann_whitney, signed_rank_rows
 from k3bench.gate.select import Array
 
 # Beyond this the exact distribution and the normal one agree to three digits at p = 1e-4.
@@ -58,6 +58,56 @@ def rank_test(base: Array, head: Array) -> RankTest:
     p = _p_values(x, y)
     shift, error = _shifts(x, y)
     return RankTest(p, shift, error)
+
+
+def smallest_paired_p(pairs: int) -> float:
+    """The smallest two-sided p that so many pairs can reach: 2 / 2^pairs."""
+    return min(1.0, 2.0 ** (1 - pairs))
+
+
+def paired_test(base: Array, head: Array, alpha: float) -> RankTest:
+    """The same for samples taken in turns: each of ``base`` beside that of ``head`` (points x n).
+
+    Wilcoxon's signed ranks of the logarithms' differences, which what slows both does not touch;
+    the shift is the median of their pairwise means. With so few pairs that these ranks could never
+    reach ``alpha``, Mann-Whitney's p instead, which is too large where both sides wander together.
+    """
+    differences = np.log(head) - np.log(base)
+    if smallest_paired_p(differences.shape[1]) > alpha:
+        p = _p_values(np.log(base), np.log(head))
+    else:
+        p = _paired_p_values(differences)
+    return RankTest(p, *_paired_shifts(differences))
+
+
+def _paired_p_values(differences: Array) -> Array:
+    sizes = np.sort(np.abs(differences), axis=1)
+    tied = (np.diff(sizes, axis=1) == 0).any(axis=1) | (sizes[:, 0] == 0)
+    exact = ~tied & (differences.shape[1] <= EXACT_UP_TO)
+    p = np.ones(len(differences))
+    if exact.any():
+        p[exact] = signed_rank_rows(differences[exact], "exact")
+    if not exact.all():
+        p[~exact] = signed_rank_rows(differences[~exact], "asymptotic")
+    return p
+
+
+def _paired_shifts(differences: Array) -> tuple[Array, Array]:
+    n = differences.shape[1]
+    width = _Z * np.sqrt((2 * n + 1) / (6 * n * (n + 1)))
+    values = _thinned(differences)
+    first, second = np.triu_indices(values.shape[1])
+    shift, error = np.empty(len(values)), np.empty(len(values))
+    step = max(1, _PAIRS_AT_ONCE // len(first))
+    for start in range(0, len(values), step):
+        some = values[start : start + step]
+        means = (some[:, first] + some[:, second]) / 2
+        low, middle, high = np.quantile(
+            means, [max(0.0, 0.5 - width), 0.5, min(1.0, 0.5 + width)], axis=1
+        )
+        shift[start : start + step] = middle
+        error[start : start + step] = (high - low) / (2 * _Z)
+    return shift, np.maximum(error, _RESOLUTION)
 
 
 def _p_values(x: Array, y: Array) -> Array:

@@ -1,6 +1,7 @@
 """What a comparison found: one finding a point and metric, and the exit code that follows."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -36,6 +37,24 @@ class Finding:
     statistics: PointVerdict | None = None
     detail: str | None = None
 
+    @property
+    def explains(self) -> bool:
+        """Whether it says why an exact figure moved, and decides nothing: slots, shares, hashes."""
+        return self.outcome == "changed" and self.weight == "informs"
+
+    @property
+    def size(self) -> float:
+        """How far it moved: the size of the logarithm of head over base.
+
+        Infinite where there is no ratio: a kernel that is missing or wrong, a count up from none.
+        """
+        ratio = None if self.statistics is None else self.statistics.ratio
+        if ratio is None and _is_number(self.base) and _is_number(self.head):
+            if self.base == self.head:
+                return 0.0
+            ratio = self.head / self.base if self.base else None
+        return abs(math.log(ratio)) if ratio is not None and ratio > 0 else math.inf
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types."""
         return {
@@ -49,12 +68,17 @@ class Finding:
             "metric": self.metric,
             "outcome": self.outcome,
             "weight": self.weight,
+            "explains": self.explains,
             "base": self.base,
             "head": self.head,
             "throughput_ratio": self.gain,
             "statistics": None if self.statistics is None else asdict(self.statistics),
             "detail": self.detail,
         }
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -96,18 +120,48 @@ class Report:
             return COULD_NOT_JUDGE
         return PASSED
 
+    def explanations(self) -> dict[Point, list[Finding]]:
+        """What explains the exact figures of a point, the largest change first, hashes last.
+
+        Points that fail come first, the worst of them leading.
+        """
+        found: dict[Point, list[Finding]] = {
+            finding.point: [] for finding in self.findings if finding.weight != "informs"
+        }
+        for finding in self.findings:
+            if finding.explains:
+                found.setdefault(finding.point, []).append(finding)
+        for of_point in found.values():
+            of_point.sort(
+                key=lambda one: (not (_is_number(one.base) and _is_number(one.head)), -one.size)
+            )
+        return {point: of_point for point, of_point in found.items() if of_point}
+
     def counts(self) -> dict[str, int]:
         """How many findings of each outcome, the most first."""
         return dict(Counter(finding.outcome for finding in self.findings).most_common())
 
     def would_see(self, change: float) -> tuple[int, int]:
         """Of the judged measured points, how many would show this slow-down alone; of how many."""
-        seen = [
-            finding.statistics.sees
-            for finding in self.findings
-            if finding.statistics is not None and finding.statistics.sees is not None
-        ]
+        seen = self._visible()
         return sum(value <= change for value in seen), len(seen)
+
+    def half_would_see(self) -> float | None:
+        """The slow-down that half of the judged measured points would show alone; None if none.
+
+        None as well where noise bounds nothing for half of them.
+        """
+        seen = sorted(self._visible())
+        middle = seen[(len(seen) - 1) // 2] if seen else math.inf
+        return middle if math.isfinite(middle) else None
+
+    def _visible(self) -> list[float]:
+        """Of every judged measured point, the smallest slow-down it would show; maybe infinite."""
+        return [
+            math.inf if one.statistics.sees is None else one.statistics.sees
+            for one in self.findings
+            if one.statistics is not None and one.statistics.basis is not None
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; everything that the tables show, and more."""
@@ -121,6 +175,7 @@ class Report:
             "compared": self.compared,
             "counts": self.counts(),
             "would_show_3pct_alone": {"points": visible, "of": judged},
+            "half_would_show_alone": self.half_would_see(),
             "findings": [finding.to_json() for finding in self.findings],
             "implementations": [asdict(family) for family in self.families],
             "together": [asdict(whole) for whole in self.together],

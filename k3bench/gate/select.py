@@ -90,6 +90,13 @@ class Row:
     figures: str | None
     samples_s: Array
 
+    @property
+    def in_turns_with(self) -> str | None:
+        """The commit whose samples alternated with this row's (`k3bench ab`); None without."""
+        if self.figures is None or '"in_turns_with"' not in self.figures:
+            return None
+        return str(json.loads(self.figures)["in_turns_with"])
+
 
 Side = dict[Point, list[Row]]
 
@@ -147,6 +154,25 @@ def select_side(session: Session, name: str, conditions: Iterable[ColumnElement[
     if not newest:
         raise GateError(f"{name}: the ledger has no results of it: measure it first (`asv run`)")
     return {point: list(rows.values()) for point, rows in newest.items()}
+
+
+def commits_of_run(session: Session, run_id: str) -> list[str]:
+    """The commits that a run holds results of, sorted: several after `k3bench ab`, or a range."""
+    query = select(Result.commit).where(Result.run_id == run_id, Result.commit.is_not(None))
+    return sorted(commit for commit in session.scalars(query.distinct()) if commit is not None)
+
+
+def strata_of(session: Session, conditions: Iterable[ColumnElement[bool]]) -> list[str]:
+    """What there is to compare under some conditions, as ``kind on device (preset)``, sorted."""
+    query = (
+        select(Result.kind, Result.device, Result.preset)
+        .where(Result.kind != "published", *conditions)
+        .distinct()
+    )
+    return sorted(
+        f"{kind} on {device}" + (f" ({preset})" if preset else "")
+        for kind, device, preset in session.execute(query)
+    )
 
 
 def of_commit(commit: str) -> list[ColumnElement[bool]]:

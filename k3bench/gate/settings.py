@@ -17,6 +17,7 @@ class Settings:
         min_samples: fewer samples on a side are not judged.
         assumed_run_noise: relative standard deviation of a run's median between runs, where one run
             a side, too few other points and no repeated runs leave it unknown.
+        assumed_turn_noise: the same for the ratio of two commits measured in turns by one process.
         naming: share of false discoveries among the points named under an implementation that
             moved as a whole.
         accuracy_factor: a largest error that grows by more than this is a change for the worse.
@@ -26,6 +27,7 @@ class Settings:
     threshold: float = 0.01
     min_samples: int = 10
     assumed_run_noise: float = 0.05
+    assumed_turn_noise: float = 0.01
     naming: float = 0.05
     accuracy_factor: float = 2.0
 
@@ -34,6 +36,7 @@ class Settings:
             ("false_alarms", 0.0, 0.5),
             ("threshold", 0.0, 10.0),
             ("assumed_run_noise", 0.0, 10.0),
+            ("assumed_turn_noise", 0.0, 10.0),
             ("naming", 0.0, 0.5),
             ("accuracy_factor", 1.0, 1e6),
         ):

@@ -8,15 +8,26 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from k3bench.gate.history import History
-from k3bench.gate.markdown import change, step_size, together_line, value, would_see
+from k3bench.gate.history import COMMITS_NEEDED, History
 from k3bench.gate.report import Finding, Report
+from k3bench.gate.words import (
+    TITLES,
+    change,
+    closing_lines,
+    explanation,
+    step_size,
+    step_state,
+    tally,
+    together_line,
+    value,
+)
 
 # Where there is no terminal there is no width to fit: wide enough not to break lines.
 _WIDTH_OF_A_PIPE = 220
 _ROWS = 40
+# Lines of explanation: a table of what decides is above them.
+_EXPLAINED = 8
 _STYLES = {"fails": "bold red", "cannot judge": "yellow", "informs": ""}
-_TITLES = ("passed", "failed", "could not judge")
 
 
 def _console() -> Console:
@@ -25,18 +36,28 @@ def _console() -> Console:
 
 
 def print_report(report: Report, *, everything: bool) -> None:
-    """Tables on stdout; ``everything`` shows the unchanged points, too, and all rows."""
+    """Tables on stdout; ``everything`` shows unchanged points and explanatory figures, too."""
     console = _console()
-    shown = [f for f in report.findings if everything or f.outcome != "unchanged"]
+    shown = [
+        finding
+        for finding in report.findings
+        if everything or not (finding.outcome == "unchanged" or finding.explains)
+    ]
     limit = len(shown) if everything else _ROWS
     if shown:
         console.print(_findings(shown[:limit]))
     if len(shown) > limit:
         console.print(Text(f"{len(shown) - limit} more; --all shows them"))
+    explained = {} if everything else report.explanations()
+    for point, findings in list(explained.items())[:_EXPLAINED]:
+        console.print(Text(f"explains {point.label()} ({point.device}): {explanation(findings)}"))
+    if len(explained) > _EXPLAINED:
+        more = len(explained) - _EXPLAINED
+        console.print(Text(f"{more} more points with explanatory changes; --all shows them"))
     families = [f for f in report.families if everything or f.verdict != "unchanged"]
     if families:
         table = _table(
-            "implementation", "verdict", "beside its neighbours (95%)", "own", "points", ""
+            "implementation", "verdict", "beside what took turns (95%)", "own", "points", ""
         )
         for family in families:
             table.add_row(
@@ -55,10 +76,9 @@ def print_report(report: Report, *, everything: bool) -> None:
     for unlike in report.differences:
         what = "allowed" if unlike.allowed else "refused"
         console.print(Text(f"{what}: {unlike.field}: {unlike.base} in BASE, {unlike.head} in HEAD"))
-    for line in (*report.unjudged_strata, *report.notes, would_see(report)):
+    for line in (*report.unjudged_strata, *report.notes, *closing_lines(report)):
         console.print(Text(line))
-    counts = ", ".join(f"{count} {name}" for name, count in report.counts().items())
-    console.print(Text(f"{_TITLES[report.exit_code]}: {report.compared} points compared: {counts}"))
+    console.print(Text(f"{TITLES[report.exit_code]}: {tally(report)}"))
 
 
 def print_history(history: History) -> None:
@@ -66,23 +86,21 @@ def print_history(history: History) -> None:
     console = _console()
     table = _table("point", "metric", "change", "range", "commits", "state")
     for step in history.changes:
-        state = "lasts" if step.lasting else "undone since"
-        state += "" if step.settled else ", one commit only"
-        state += ", environment changed too" if step.other_environment else ""
         table.add_row(
             Text(step.point.label()),
             Text(step.metric),
             Text(step_size(step)),
             Text(f"{step.before[:10]}..{step.after[:10]}"),
             str(step.commits),
-            Text(state),
+            Text(step_state(step)),
         )
     if history.changes:
         console.print(table)
     console.print(
         Text(
             f"{len(history.changes)} changes in {history.series} series over {history.commits} "
-            f"commits; {history.too_short} series too short to say"
+            f"commits; {history.too_short} too short to say (a measured series needs "
+            f"{COMMITS_NEEDED} commits with results, a compiled one two)"
         )
     )
 

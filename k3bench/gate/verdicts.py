@@ -15,7 +15,8 @@ class PointVerdict:
     ``ratio`` is head's time over base's (Hodges-Lehmann over all samples), ``low`` and ``high`` its
     95% confidence interval, the noise between runs included. ``p`` is the larger of the rank test's
     and the test against the noise between runs; ``q`` adjusts it for all points. ``sees`` is the
-    smallest slow-down that this point alone would show, nine times in ten.
+    smallest slow-down that this point alone would show, nine times in ten. ``in_turns``: base and
+    head alternated in the same processes, and were compared sample by sample.
     """
 
     verdict: Verdict
@@ -29,6 +30,7 @@ class PointVerdict:
     runs: tuple[int, int]
     basis: Basis | None
     detail: str | None = None
+    in_turns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

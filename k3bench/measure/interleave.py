@@ -1,15 +1,17 @@
 """The order of calls: implementations take turns, forwards and backwards, so that drift cancels."""
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from k3bench.measure.backends.base import Backend
 from k3bench.measure.experiment import Call
 from k3bench.measure.protocol import Protocol
 
+Order = Callable[[Sequence[str], int], Sequence[str]]
 
-def round_order(names: list[str], round_index: int) -> list[str]:
+
+def round_order(names: Sequence[str], round_index: int) -> Sequence[str]:
     """The order within one round: even rounds forwards, odd rounds backwards.
 
     Over each pair of rounds every implementation has the same mean position, so a drift that is
@@ -23,6 +25,7 @@ def interleave(
     protocol: Protocol,
     backend: Backend,
     *,
+    order: Order = round_order,
     on_warm: Callable[[], None] = lambda: None,
     before_call: Callable[[str], None] = lambda name: None,
 ) -> dict[str, tuple[float, ...]]:
@@ -33,6 +36,7 @@ def interleave(
         protocol: warm-up and repeat counts.
         backend: the device's clock; it synchronises before and after each call and flushes the
             device's caches before it where the device has one that would hold the inputs.
+        order: of the names within a round, by its index.
         on_warm: called between the warm-up and the first sample.
         before_call: called with the implementation's name before each call, outside the sample.
     """
@@ -44,12 +48,12 @@ def interleave(
     gc.disable()
     try:
         for index in range(protocol.warmup):
-            for name in round_order(names, index):
+            for name in order(names, index):
                 before_call(name)
                 backend.wait(calls[name]())
         on_warm()
         for index in range(protocol.repeat):
-            for name in round_order(names, index):
+            for name in order(names, index):
                 before_call(name)
                 samples[name].append(backend.time(calls[name]))
     finally:

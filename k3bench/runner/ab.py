@@ -18,7 +18,7 @@ from pathlib import Path
 from k3bench.asv_plugin import extract_kernels
 from k3bench.devices import environment_for_this_machine
 from k3bench.measure.protocol import PRESET_VARIABLE, preset_name
-from k3bench.run import Invocation, ManifestCaptureError, Run
+from k3bench.run import AB_ENVIRONMENT, Invocation, ManifestCaptureError, Run
 from k3bench.runner.asv_run import RunOutcome, foreground, outcome
 from k3bench.runner.lock import WAIT_VARIABLE
 
@@ -90,15 +90,18 @@ def run_ab(
                 project_root,
                 environ,
             )
+        if not interrupted and code >= 0:
+            run.journal.deliver(AB_ENVIRONMENT)
+        # Delivered: what this run measured, and what it kept of an interrupted one.
         statuses = [
             point.record["correctness"]["status"]
             for point in run.journal.points()
-            if point.record["run_id"] == run.journal.run_id
+            if point.record["run_id"] == run.journal.run_id or point.delivered_at is not None
         ]
     finally:
         run.close()
     said = {"run_id": run.journal.run_id, "counts": dict(Counter(statuses))}
-    found = outcome(code, said, interrupted)
+    found = outcome(code, said, interrupted, "a point could not be measured; the reason is above")
     if found.counts.get("ok"):
         say(f"k3bench: judge them with: k3bench gate {commits['base'][:12]} {commits['head'][:12]}")
     return found

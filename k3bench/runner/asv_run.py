@@ -152,8 +152,13 @@ def run_asv(
     return outcome(code, said, interrupted)
 
 
-def outcome(asv_code: int, said: Mapping[str, Any], interrupted: bool) -> RunOutcome:
-    """The suite's verdict on a run: 0 all points right, 1 one was wrong, 2 one is missing."""
+def outcome(
+    asv_code: int, said: Mapping[str, Any], interrupted: bool, broken: str | None = None
+) -> RunOutcome:
+    """The suite's verdict on a run: 0 all points right, 1 one was wrong, 2 one is missing.
+
+    ``broken``: what to say of a program, other than asv, that ended with another code than 0.
+    """
     counts: dict[str, int] = dict(said.get("counts") or {})
     run_id = said.get("run_id")
     total = sum(counts.values())
@@ -164,7 +169,8 @@ def outcome(asv_code: int, said: Mapping[str, Any], interrupted: bool) -> RunOut
     elif counts.get("failed"):
         code, message = COULD_NOT_JUDGE, f"{counts['failed']} of {total} points failed"
     elif asv_code != 0:
-        code, message = COULD_NOT_JUDGE, f"asv ended with {asv_code}; its message is above"
+        said_of_it = broken or f"asv ended with {asv_code}; its message is above"
+        code, message = COULD_NOT_JUDGE, said_of_it
     elif not total:
         code, message = (
             COULD_NOT_JUDGE,

@@ -154,6 +154,7 @@ def test_other_library_versions_are_refused_or_allowed_by_name(commits, store, m
     outcome = invoke(commits[0], commits[1])
     assert outcome.exit_code == 2
     assert "refused: environment.libraries.distributions.jax" in outcome.stdout
+    assert "(--allow-difference environment.libraries.distributions.jax)" in outcome.stdout
     outcome = invoke(commits[0], commits[1], "--allow-difference", "jax_version")
     assert outcome.exit_code == 0 and "allowed: environment.libraries" in outcome.stdout
 
@@ -210,6 +211,66 @@ def test_what_cannot_be_meant_is_one_line_of_usage(commits, store, arguments, me
     outcome = invoke(*arguments)
     assert outcome.exit_code in (64, click.UsageError.exit_code) and outcome.stdout == ""
     assert message in outcome.stderr
+
+
+def test_a_run_of_several_commits_is_no_side(commits, store):
+    store(commits[0], run="ab-run")
+    store(commits[1], run="ab-run", names=("first",))
+    store(commits[2])
+    outcome = invoke("ab-run", commits[2])
+    assert outcome.exit_code == 64
+    both = ", ".join(sorted(commit[:12] for commit in commits[:2]))
+    assert f"ab-run: a run of 2 commits ({both}): give the commits" in outcome.stderr
+
+
+def test_options_that_select_nothing_say_what_there_is(commits, store):
+    store(commits[0])
+    store(commits[1], preset="ladder")
+    outcome = invoke(commits[0], commits[1], "--preset", "ladder")
+    assert outcome.exit_code == 2
+    assert f"{commits[0]}: the ledger has no results of it that the options select" in (
+        outcome.stderr
+    )
+    assert "it has measured on cpu (smoke)" in outcome.stderr
+
+
+def test_names_that_met_nothing_are_noted(commits, store):
+    store(commits[0])
+    store(commits[1])
+    for form in ((), ("--markdown",), ("--json",)):
+        options = ("--accept", "vmem_byte", "--allow-difference", "jaxx")
+        outcome = invoke(commits[0], commits[1], *options, *form)
+        assert outcome.exit_code == 0
+        assert "vmem_byte" in outcome.stdout and "no figure of that name got worse" in (
+            outcome.stdout
+        )
+        assert "jaxx" in outcome.stdout and "nothing of that name differs" in outcome.stdout
+
+
+def test_what_was_measured_in_turns_is_said_and_what_was_not_is_advised(commits, store):
+    store(commits[0], names=("first",))
+    store(commits[1], 1.08, names=("first",))
+    outcome = invoke(commits[0], commits[1])
+    assert "measure both in turns (k3bench ab BASE HEAD)" in outcome.stdout
+    for commit, other, factor in ((0, 1, 1.0), (1, 0, 1.15)):
+        store(
+            commits[commit],
+            factor,
+            run="ab-run",
+            names=("first",),
+            figures={"in_turns_with": commits[other]},
+        )
+    outcome = invoke(commits[0], commits[1])
+    assert outcome.exit_code == 1
+    assert "1 of 1 measured point compared sample by sample" in outcome.stdout
+
+
+def test_a_history_that_is_too_short_says_how_long_it_must_be(commits, store):
+    store(commits[6])
+    store(commits[7])
+    outcome = invoke("history", "HEAD~1..HEAD")
+    assert outcome.exit_code == 2
+    assert "2 too short to say (a measured series needs 5 commits with results" in outcome.stdout
 
 
 def test_a_commit_without_results_could_not_be_judged(commits, store):

@@ -212,6 +212,68 @@ def test_compiled_figures_are_judged_exactly(before, after, outcome, code):
     assert report.exit_code == code
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "explained", "code"),
+    [
+        (
+            {"kernel_cycles": 100, "stall_cycles": 10},
+            {"kernel_cycles": 90, "stall_cycles": 20},
+            "stall_cycles",
+            0,
+        ),
+        ({"stall_cycles": 10}, {"stall_cycles": 20}, None, 1),
+        (
+            {"kernel_cycles": 100, "stall_cycles": 10},
+            {"kernel_cycles": 101, "stall_cycles": 20},
+            "stall_cycles",
+            1,
+        ),
+        ({"stall_cycles": 10, "kernel_cycles": 100}, {"stall_cycles": 20}, None, 1),
+        ({"occupancy": 4, "vgpr": 96}, {"occupancy": 4, "vgpr": 104}, "vgpr", 0),
+        ({"occupancy": 4, "vgpr": 96}, {"occupancy": 3, "vgpr": 160}, "vgpr", 1),
+        (
+            {"k.resident_workgroups": 4, "k.vgpr": 96},
+            {"k.resident_workgroups": 4, "k.vgpr": 104},
+            "k.vgpr",
+            0,
+        ),
+        ({"occupancy": 4, "k.vgpr": 96}, {"occupancy": 4, "k.vgpr": 104}, None, 1),
+        (
+            {"occupancy": 4, "vgpr": 96, "scratch_bytes": 0},
+            {"occupancy": 4, "vgpr": 104, "scratch_bytes": 8},
+            "vgpr",
+            1,
+        ),
+    ],
+    ids=str,
+)
+def test_a_part_explains_where_its_whole_is_stated_and_decides_where_it_is_not(
+    before, after, explained, code
+):
+    report = judge({point(**PLACE): [compiled(**before)]}, {point(**PLACE): [compiled(**after)]})
+    assert report.exit_code == code
+    found = [finding.metric for of in report.explanations().values() for finding in of]
+    assert found == ([explained] if explained else [])
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        *("kernel_cycles", "hbm_bytes", "vmem_bytes", "lds_bytes", "scratch_bytes", "round_trips"),
+        *("rounds", "spill_stores", "spill_fills", "scratch_operations_in_loops", "flops"),
+    ],
+)
+def test_time_bytes_memory_scratch_and_round_trips_decide_whatever_else_got_better(figure):
+    better = {"kernel_cycles": 100, "hbm_bytes": 100, "occupancy": 1, "round_trips": 9}
+    gains = {"kernel_cycles": 90, "hbm_bytes": 90, "occupancy": 2, "round_trips": 8}
+    report = judge(
+        {point(**PLACE): [compiled(**{**better, figure: 100})]},
+        {point(**PLACE): [compiled(**{**gains, figure: 101})]},
+    )
+    assert report.exit_code == 1
+    assert outcomes(report)[("first", figure)] == ("worse", "fails")
+
+
 def test_a_figure_may_get_worse_where_it_is_accepted_by_name():
     sides = [{point(**PLACE): [compiled(**{"stage1.vgpr": value})]} for value in (8, 9)]
     assert judge(*sides).exit_code == 1
@@ -269,4 +331,5 @@ def test_the_report_is_plain_json_and_says_what_it_would_have_seen():
     document = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert document["exit_code"] == 0 and document["verdict"] == "passed"
     assert document["would_show_3pct_alone"] == {"points": 0, "of": 1}
+    assert document["half_would_show_alone"] == document["findings"][0]["statistics"]["sees"] > 0.03
     assert document["findings"][0]["statistics"]["samples"] == [30, 30]

@@ -184,6 +184,14 @@ def test_too_few_samples_are_never_called_unchanged():
     assert set(words(found)) == {"too few samples"}, "the minimum is 10"
 
 
+@pytest.mark.parametrize("groups", [6, 10, 12])
+def test_everything_twice_as_slow_in_single_runs_never_passes(groups):
+    names = [f"i{number}" for number in range(6)]
+    slow = dict.fromkeys(names, 2.0)
+    found = verdicts(comparison(random(), groups=groups, implementations=names, slow=slow))
+    assert found.fails or found.cannot_judge
+
+
 def test_changes_below_the_threshold_do_not_matter():
     points = comparison(random(), groups=40, n=100, slow={"second": 1.02})
     assert verdicts(points).fails

@@ -159,7 +159,7 @@ def dry_run(project: ToyProject, branch: str, temporary: Path) -> JobResult:
 @pytest.mark.parametrize(
     ("branch", "code", "said"),
     [
-        ("same", 0, "1 points compared"),
+        ("same", 0, "1 point compared"),
         ("worse", 1, "1 worse"),
         ("broken", 1, "1 failed"),
     ],

@@ -20,7 +20,7 @@ from k3bench.gate.select import Point, further_clock
 THRESHOLD = 0.01
 # Points that a worker takes at a time, and below which starting workers costs more than it saves:
 # steps of many series are found faster together.
-_POINTS_A_TASK = 40_000
+_POINTS_A_TASK = 20_000
 
 _Key = tuple[str, str, str | None, str, str, str | None]
 

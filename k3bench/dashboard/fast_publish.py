@@ -1,12 +1,13 @@
 """``asv publish``, the same files in less time: nothing is computed or read twice.
 
 asv reads every result file three times, reduces every graph four times, asks git for every jump of
-every series, and detects steps as ``fast_steps`` says. Inside ``fast_publishing`` each happens
-once. What is written is the same, byte for byte; tests hold the two against each other.
+every series, and writes nothing before all steps are found. Inside ``fast_publishing`` each happens
+once, side by side where it can. What is written is the same, byte for byte; tests hold the two
+against each other.
 """
 
+import gc
 import json
-import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,10 +18,9 @@ from asv import graph as asv_graph
 from asv import results, util
 from asv.plugins.git import Git
 
-from k3bench.dashboard.fast_steps import Steps, detect_many
-
-# Series that a worker solves side by side; 256 were slower, their arrays leave the caches.
-_SERIES_A_TASK = 64
+from k3bench.dashboard import fast_publish_graphs as graphs
+from k3bench.dashboard import fast_publish_reads as reads
+from k3bench.dashboard.fast_steps_workers import Detection, NoPool
 
 
 @contextmanager
@@ -30,16 +30,24 @@ def fast_publishing() -> Iterator[None]:
     The repository and the result files must not change inside.
     """
     with ExitStack() as stack:
+        collector = stack.enter_context(_Collector())
+        detection = stack.enter_context(Detection())
         for owner, name, wrapped in (
-            (asv_graph.GraphSet, "detect_steps", _steps_detected_together),
-            (results.Results, "load", _loaded_once(results.Results.load)),
-            (asv_graph.Graph, "get_data", _reduced_once(asv_graph.Graph.get_data)),
-            (asv_graph.GraphSet, "get_graph", _found_by_parameters(asv_graph.GraphSet.get_graph)),
-            (Git, "get_hashes_from_range", _asked_once(Git.get_hashes_from_range)),
+            (util, "json", reads.JSON),
+            (util, "get_multiprocessing_pool", lambda processes=None: NoPool()),
             (util, "write_json", _written_whole(util.write_json)),
-            (util, "is_na", _is_missing),
-            (asv_graph, "is_na", _is_missing),
-            (results, "_compatible_results", _chosen_quickly(results._compatible_results)),
+            (util, "is_na", graphs.is_missing),
+            (results.Results, "load", reads.loaded_once(results.Results.load)),
+            (results, "_compatible_results", reads.chosen_quickly(results._compatible_results)),
+            (Git, "get_hashes_from_range", reads.asked_once(Git.get_hashes_from_range)),
+            (asv_graph.Graph, "get_data", graphs.reduced_once(asv_graph.Graph.get_data)),
+            (
+                asv_graph.GraphSet,
+                "get_graph",
+                graphs.found_by_parameters(asv_graph.GraphSet.get_graph),
+            ),
+            (asv_graph.GraphSet, "detect_steps", _started_by(detection, collector)),
+            *((asv_graph, name, function) for name, function in graphs.FUNCTIONS.items()),
         ):
             stack.enter_context(_replaced(owner, name, wrapped))
         yield
@@ -55,142 +63,39 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-def _steps_detected_together(self: Any, pool: Any = None, dots: Any = None) -> None:
-    """As ``GraphSet.detect_steps``, many series a task instead of one."""
-    waiting = [graph for _, graph in self if graph._steps is None]
-    series: list[list[Any]] = []
-    places: list[tuple[Any, int]] = []
-    for graph in waiting:
-        data = graph.get_data()
-        if not data:
-            graph._steps = [[]] * graph.n_series
-            continue
-        graph._steps = [None] * (1 if graph.scalar_series else graph.n_series)
-        for number in range(len(graph._steps)):
-            places.append((graph, number))
-            series.append(
-                data if graph.scalar_series else [(x, y[number], w[number]) for x, y, w in data]
-            )
-    tasks = [series[at : at + _SERIES_A_TASK] for at in range(0, len(series), _SERIES_A_TASK)]
-    if pool is None:
-        found = [steps for task in tasks for steps in _steps_of(task)]
-    else:
-        answers = [pool.apply_async(_steps_of, (task,)) for task in tasks]
-        found = [steps for answer in answers for steps in answer.get()]
-    for (graph, number), steps in zip(places, found, strict=True):
-        graph._steps[number] = steps
-    if dots is not None:
-        for _ in waiting:
-            dots()
+class _Collector:
+    """Python's collector of cycles, spared the results: they hold none, and are walked for nothing.
 
-
-def _steps_of(series: list[list[Any]]) -> list[Steps]:
-    """Steps by revision: where each starts (inclusive), ends (exclusive), and its levels."""
-    columns = [tuple(zip(*rows, strict=True)) for rows in series]
-    found = detect_many([(values, weights) for _, values, weights in columns])
-    return [
-        [(x[left], x[right - 1] + 1, *levels) for left, right, *levels in steps]
-        for (x, _, _), steps in zip(columns, found, strict=True)
-    ]
-
-
-def _is_missing(value: Any) -> bool:
-    """None or NaN; what is neither equals itself."""
-    return value is None or bool(value != value)
-
-
-def _chosen_quickly(compatible_results: Callable[..., Any]) -> Any:
-    """Values for a benchmark's parameters: all of them in order, where the parameters are those."""
-
-    def chosen(result: Any, result_params: list[list[str]], params: list[list[str]]) -> Any:
-        if (
-            result is not None
-            and result_params == params
-            and len(result) == math.prod(map(len, params))
-            and all(len(set(values)) == len(values) for values in params)
-        ):
-            return list(result)
-        return compatible_results(result, result_params, params)
-
-    return chosen
-
-
-def _loaded_once(load: Callable[..., Any]) -> Any:
-    known: dict[tuple[str, str | None], Any] = {}
-
-    def loaded(path: str, machine_name: str | None = None) -> Any:
-        if (path, machine_name) not in known:
-            known[path, machine_name] = load(path, machine_name=machine_name)
-        return known[path, machine_name]
-
-    return staticmethod(loaded)
-
-
-def _reduced_once(get_data: Callable[..., Any]) -> Any:
-    def reduced(self: Any) -> Any:
-        points = sum(map(len, self.data_points.values()))
-        kept = getattr(self, "_k3bench_reduced", None)
-        if kept is None or kept[0] != (len(self.data_points), points):
-            kept = ((len(self.data_points), points), _reduced(self, get_data))
-            self._k3bench_reduced = kept
-        return kept[1]
-
-    return reduced
-
-
-def _reduced(graph: Any, get_data: Callable[..., Any]) -> Any:
-    """asv's reduction: values of one revision become their mean, missing ones go at both ends.
-
-    Where every revision has one row, as with one machine and environment a graph, the mean is the
-    row itself, and no mean is taken.
+    It rests while they are read, and then leaves them out. The forked processes do not touch them
+    either, and so share them.
     """
-    rows = graph.data_points
-    if graph.n_series is None or any(len(values) > 1 for values in rows.values()):
-        return get_data(graph)
-    nothing = [None] * graph.n_series
-    values = [
-        (
-            revision,
-            _as_means(rows[revision], nothing),
-            _as_means(graph.data_weights[revision], nothing),
-        )
-        for revision in sorted(rows)
-    ]
-    present = [at for at, (_, row, _) in enumerate(values) if any(x is not None for x in row)]
-    values = values[present[0] : present[-1] + 1] if present else []
-    if graph.scalar_series:
-        return [(revision, row[0], weight[0]) for revision, row, weight in values]
-    return values
+
+    def __enter__(self) -> "_Collector":
+        self._was_on, self._frozen = gc.isenabled(), False
+        gc.disable()
+        return self
+
+    def all_is_read(self) -> None:
+        """From here on it runs, if it ran before."""
+        if not self._frozen and gc.get_freeze_count() == 0:
+            gc.freeze()
+            self._frozen = True
+        if self._was_on:
+            gc.enable()
+
+    def __exit__(self, *error: object) -> None:
+        if self._frozen:
+            gc.unfreeze()
+        if self._was_on:
+            gc.enable()
 
 
-def _as_means(rows: list[list[Any]], nothing: list[None]) -> list[Any]:
-    """What asv's mean of at most one row is: divided by one, and so a float; NaN as missing."""
-    if not rows:
-        return list(nothing)
-    return [None if x is None or x != x else x / 1 for x in rows[0]]
+def _started_by(detection: Detection, collector: _Collector) -> Any:
+    def detect_steps(self: Any, pool: Any = None, dots: Any = None) -> None:
+        collector.all_is_read()
+        detection.start(self, dots)
 
-
-def _found_by_parameters(get_graph: Callable[..., Any]) -> Any:
-    def found(self: Any, benchmark_name: str, params: dict[str, Any]) -> Any:
-        known = self.__dict__.setdefault("_k3bench_graphs", {})
-        key = (benchmark_name, *params.items())
-        if key not in known:
-            known[key] = get_graph(self, benchmark_name, params)
-        return known[key]
-
-    return found
-
-
-def _asked_once(get_hashes_from_range: Callable[..., Any]) -> Any:
-    known: dict[Any, Any] = {}
-
-    def asked(self: Any, range_spec: str, **kwargs: Any) -> Any:
-        key = (self._path, range_spec, tuple(sorted(kwargs.items())))
-        if key not in known:
-            known[key] = get_hashes_from_range(self, range_spec, **kwargs)
-        return known[key]
-
-    return asked
+    return detect_steps
 
 
 def _written_whole(write_json: Callable[..., None]) -> Any:

@@ -4,12 +4,13 @@ import json
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import DateTime, Dialect, LargeBinary, Text
 from sqlalchemy.types import TypeDecorator
 
-from k3bench.canonical import canonical_json
+from k3bench.ledger.series import canonical_scalars
 
 FLOAT64_BYTES = 8
 
@@ -33,6 +34,12 @@ class Float64Array(TypeDecorator[tuple[float, ...]]):
     def process_bind_param(self, value: tuple[float, ...] | None, dialect: Dialect) -> bytes | None:
         return None if value is None else pack_float64(value)
 
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
+        """For SQLite the bytes themselves, which its driver takes without the wrapping."""
+        if dialect.name != "sqlite":
+            return super().bind_processor(dialect)
+        return lambda value: self.process_bind_param(value, dialect)
+
     def process_result_value(self, value: Any, dialect: Dialect) -> tuple[float, ...] | None:
         return None if value is None else unpack_float64(value)
 
@@ -47,7 +54,11 @@ class CanonicalJson(TypeDecorator[dict[str, Any]]):
     cache_ok = True
 
     def process_bind_param(self, value: dict[str, Any] | None, dialect: Dialect) -> str | None:
-        return None if value is None else canonical_json(value)
+        return None if value is None else canonical_scalars(value)
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any]:
+        """The text itself: no driver wants it in another form."""
+        return lambda value: None if value is None else canonical_scalars(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> dict[str, Any] | None:
         return None if value is None else json.loads(value)
@@ -72,6 +83,8 @@ class UtcDateTime(TypeDecorator[datetime]):
         if dialect.name != "sqlite":
             return lambda value: self.process_bind_param(value, dialect)
 
+        # Points that were measured together often have a time in common.
+        @lru_cache(maxsize=64)
         def convert(value: datetime | None) -> str | None:
             naive = self.process_bind_param(value, dialect)
             return None if naive is None else naive.isoformat(" ", "microseconds")

@@ -159,6 +159,9 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     # too few. A bulk ingest writes some 5 MB a call: at 4 MB (the default) every call would also
     # copy the WAL into the file.
     connection.execute("PRAGMA cache_size = -65536")
+    # Some builds of SQLite overwrite with noughts whatever moves from page to page, for secrets'
+    # sake: 3% of an ingest (measured). Results are no secrets, and none is ever deleted.
+    connection.execute("PRAGMA secure_delete = OFF")
     connection.execute("PRAGMA wal_autocheckpoint = 8192")
 
 

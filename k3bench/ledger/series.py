@@ -30,9 +30,28 @@ def series_key(
     Two of a million series share a key with a probability of 3e-8.
     """
     return _key(
-        kind, benchmark, canonical_json(parameters), implementation, device, clock, preset,
+        kind, benchmark, canonical_scalars(parameters), implementation, device, clock, preset,
         workload_id, workload_sha256,
     )  # fmt: skip
+
+
+# What has equal texts where it is equal and of the same type; floats do not: 0.0 and -0.0.
+_EXACT = {str, int, bool}
+
+
+def canonical_scalars(values: Mapping[str, Any]) -> str:
+    """``canonical_json`` of a record's parameters or figures; the text of the former is kept, as a
+    run's records have them in common."""
+    types = tuple(map(type, values.values()))
+    if _EXACT.issuperset(types):
+        return _canonical_exact(tuple(values.items()), types)
+    return canonical_json(values)
+
+
+@lru_cache(maxsize=8192)
+def _canonical_exact(items: tuple[tuple[str, Any], ...], types: tuple[type, ...]) -> str:
+    """By the types too: 1 and True are equal."""
+    return canonical_json(dict(items))
 
 
 # A run has some hundreds of series, each at many commits: looking one up costs less than hashing.

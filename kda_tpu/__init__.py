@@ -1,6 +1,6 @@
 """KDA (Kimi Delta Attention) prefill for TPU: the public names. Importing touches no device."""
 
-from kda_tpu.api import kda_prefill
+from kda_tpu.api import Choice, choose, kda_prefill
 from kda_tpu.errors import KdaArgumentError
 from kda_tpu.gate import Gate, log_decay
 from kda_tpu.implementations import IMPLEMENTATIONS
@@ -14,12 +14,14 @@ __all__ = [
     "IMPLEMENTATIONS",
     "VARIANTS",
     "Bound",
+    "Choice",
     "Gate",
     "Implementation",
     "KdaArgumentError",
     "KdaCase",
     "KdaInputs",
     "Support",
+    "choose",
     "input_shapes",
     "kda_prefill",
     "kda_reference",

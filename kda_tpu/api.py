@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -79,23 +79,41 @@ def _jitted(fn: PrefillFn) -> PrefillFn:
     return jax.jit(fn)
 
 
-def _choose(name: str, platform: str, case: KdaCase) -> Implementation:
-    if name != AUTO:
-        if name not in IMPLEMENTATIONS:
+class Choice(NamedTuple):
+    """Which implementation runs a case, and why that one."""
+
+    implementation: Implementation
+    reason: str
+
+
+def choose(platform: str, case: KdaCase, implementation: str = AUTO) -> Choice:
+    """What kda_prefill runs for a case on a platform (cpu, tpu, gpu).
+
+    ``auto``: the fastest, which is the last of IMPLEMENTATIONS, that can run the case with kernels
+    of its own. Raises KdaArgumentError for a name that does not exist, NotImplementedError, with
+    every reason, where nothing can run.
+    """
+    if implementation != AUTO:
+        if implementation not in IMPLEMENTATIONS:
             raise KdaArgumentError(
-                f"implementation is {name!r}: use {AUTO} or one of {', '.join(IMPLEMENTATIONS)}"
+                f"implementation is {implementation!r}: use {AUTO} or one of "
+                f"{', '.join(IMPLEMENTATIONS)}"
             )
-        support = IMPLEMENTATIONS[name].can_run(platform, case)
+        named = IMPLEMENTATIONS[implementation]
+        support = named.can_run(platform, case)
         if not support.ok:
-            raise NotImplementedError(f"{name}: {support.reason}")
-        return IMPLEMENTATIONS[name]
-    reasons = []
+            raise NotImplementedError(f"{implementation}: {support.reason}")
+        instead = named.instead(case)
+        return Choice(named, "asked for by name" + (f"; falls back: {instead}" if instead else ""))
+    passed_over = []
     for candidate in reversed(IMPLEMENTATIONS.values()):
         support = candidate.can_run(platform, case)
-        if support.ok:
-            return candidate
-        reasons.append(f"{candidate.name}: {support.reason}")
-    raise NotImplementedError("no implementation can run this: " + "; ".join(reasons))
+        reason = candidate.instead(case) if support.ok else support.reason
+        if reason is None:
+            why = "; ".join(["the fastest that can run this", *passed_over])
+            return Choice(candidate, why)
+        passed_over.append(f"{candidate.name}: {reason}")
+    raise NotImplementedError("no implementation can run this: " + "; ".join(passed_over))
 
 
 def kda_prefill(
@@ -156,7 +174,7 @@ def kda_prefill(
     if gate.kind == "activated":
         _check_activated(g, gate)
     case = KdaCase(lengths, heads, head_dim_k, head_dim_v, dtype, gate)
-    chosen = _choose(implementation, jax.default_backend(), case)
+    chosen = choose(jax.default_backend(), case, implementation).implementation
     bound = chosen.bind(
         lengths, gate, heads=heads, head_dim_k=head_dim_k, head_dim_v=head_dim_v, scale=scale
     )

@@ -1,10 +1,11 @@
 """The table of implementations. A new kernel is one file and one line here."""
 
-from kda_tpu import chunked_xla, original, recurrent_xla
+from kda_tpu import chunked_xla, dyadic, original, recurrent_xla
 from kda_tpu.interface import Implementation
 from kda_tpu.ladder.rungs import LADDER
 
-# The yardsticks in plain XLA first, then the ladder, baseline first. ``auto`` starts at the end.
+# The yardsticks in plain XLA first, then the ladder, baseline first, then what is
+# faster than its end. ``auto`` starts at the end.
 IMPLEMENTATIONS: dict[str, Implementation] = {
     implementation.name: implementation
     for implementation in (
@@ -12,5 +13,6 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         chunked_xla.IMPLEMENTATION,
         original.IMPLEMENTATION,
         *LADDER.values(),
+        dyadic.IMPLEMENTATION,
     )
 }

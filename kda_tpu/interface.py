@@ -59,12 +59,14 @@ class Implementation:
 
     can_run(platform, case): platform as jax.default_backend() names it (cpu, tpu, gpu). It answers
     for real, timed execution; interpret mode, for tests, is open to every implementation.
+    instead(case): why another implementation's kernels would run a case, None where its own do.
     """
 
     name: str
     summary: str
     can_run: Callable[[str, KdaCase], Support]
     bind: Bind
+    instead: Callable[[KdaCase], str | None] = lambda case: None
 
 
 def resolve_scale(scale: float | None, head_dim_k: int) -> float:

@@ -47,6 +47,19 @@ def load_head(ref: Any, head: int, *, interpret: Any) -> jax.Array:
     return jax.lax.bitcast_convert_type(bits, jnp.float32)
 
 
+def load_pair(ref: Any, pair: int, *, interpret: Any) -> tuple[jax.Array, jax.Array]:
+    """Heads 2 pair and 2 pair + 1 of a window, as load_head; bf16 words are read once for both."""
+    rows, heads, _ = ref.shape
+    if interpret or ref.dtype.itemsize == 4:
+        even, odd = (load_head(ref, 2 * pair + n, interpret=interpret) for n in (0, 1))
+        return even, odd
+    words = _words(ref)[pl.ds(pair, rows, stride=heads // 2), :]
+    even, odd = (
+        jax.lax.bitcast_convert_type(bits, jnp.float32) for bits in (words << 16, words & _HIGH)
+    )
+    return even, odd
+
+
 def store_pair(ref: Any, head: int, even: jax.Array, odd: jax.Array, *, interpret: Any) -> None:
     """Writes heads ``head`` (even) and ``head + 1`` of a window [BT, H, D], from [BT, D] fp32."""
     rows, heads, _ = ref.shape
@@ -96,20 +109,40 @@ class RaggedWriter:
 
     Overlapping block outputs would race: a chunk of 5 tokens must not write the 59 behind them.
     buffer: [2, BT, H, D] VMEM; semaphores: [2] DMA; token_start, valid: [C] scalars.
-    One step of a grid (C,) calls ``slot``, fills it, then calls ``send``.
+    One step of a grid (C,) calls ``slot``, fills it, then calls ``send``. behind: the step writes
+    the window of that many steps ago; the first such steps write nothing, and the grid is longer.
     """
 
-    def __init__(self, hbm: Any, buffer: Any, semaphores: Any, token_start: Any, valid: Any):
+    def __init__(
+        self,
+        hbm: Any,
+        buffer: Any,
+        semaphores: Any,
+        token_start: Any,
+        valid: Any,
+        *,
+        behind: int = 0,
+    ):
         self._hbm, self._buffer, self._semaphores = hbm, buffer, semaphores
-        self._start, self._valid = token_start, valid
+        self._start, self._valid, self._behind = token_start, valid, behind
         self._step, self._last = pl.program_id(0), pl.num_programs(0) - 1
 
     def _each(self, step: Any, visit: Any) -> None:
         slot = jax.lax.rem(step, 2)
-        _copies(
-            self._buffer.at[slot], self._hbm, self._start[step], self._valid[step],
-            self._semaphores.at[slot], visit,
-        )  # fmt: skip
+
+        def of_window(index: Any) -> None:
+            _copies(
+                self._buffer.at[slot], self._hbm, self._start[index], self._valid[index],
+                self._semaphores.at[slot], visit,
+            )  # fmt: skip
+
+        if self._behind == 0:
+            of_window(step)
+        else:
+
+            @pl.when(step >= self._behind)
+            def _() -> None:
+                of_window(jnp.maximum(step - self._behind, 0))
 
     def slot(self) -> Any:
         """The window to fill at this step, once the copy from two steps ago has left it."""

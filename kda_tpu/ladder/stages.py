@@ -30,3 +30,40 @@ def interleave(heads: Iterable[Stages[Result]]) -> list[Result]:
                 results[index] = finished.value
                 del waiting[index]
     return [results[index] for index in sorted(results)]
+
+
+def in_turn(jobs: Iterable[Stages[None]]) -> Stages[None]:
+    """Several jobs as one: one after the other."""
+    for stages in jobs:
+        yield from stages
+        yield
+
+
+def together(jobs: Iterable[Stages[None]]) -> Stages[None]:
+    """Several jobs as one: its every stage is a stage of each of them."""
+    running = list(jobs)
+    while running:
+        for stages in list(running):
+            try:
+                next(stages)
+            except StopIteration:
+                running.remove(stages)
+        yield
+
+
+def start_in_rounds(jobs: Iterable[tuple[int, Stages[None]]]) -> None:
+    """Stage-major again, but a job begins in the round that stands before it, others running.
+
+    In every round each running job does one stage, in the order given.
+    """
+    jobs = list(jobs)
+    done: set[int] = set()
+    round_ = 0
+    while len(done) < len(jobs):
+        for index, (first, stages) in enumerate(jobs):
+            if first <= round_ and index not in done:
+                try:
+                    next(stages)
+                except StopIteration:
+                    done.add(index)
+        round_ += 1

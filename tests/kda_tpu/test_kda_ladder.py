@@ -95,7 +95,7 @@ def test_there_are_ten_legal_combinations_and_the_rungs_are_among_them():
     assert set(RUNGS.values()) <= set(legal_switches())
     on = [sum(dataclasses.astuple(rung)) for rung in RUNGS.values()]
     assert on == [1, 2, 3, 4, 5]
-    assert list(IMPLEMENTATIONS)[-6:] == ["original", *RUNGS]
+    assert list(IMPLEMENTATIONS)[2:8] == ["original", *RUNGS]
 
 
 @pytest.mark.parametrize(

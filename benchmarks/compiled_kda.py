@@ -15,7 +15,8 @@ from k3bench.compiled import KdaPoint
 from k3bench.measure import WorkloadRef
 from kda_tpu import IMPLEMENTATIONS
 
-LADDER = ("original", "mxu_port", "fused", "unified", "flat", "optimized")
+# The ladder and what goes on from its end.
+LADDER = ("original", "mxu_port", "fused", "unified", "flat", "optimized", "dyadic")
 RUNGS = [name for name in LADDER if name in IMPLEMENTATIONS]
 
 

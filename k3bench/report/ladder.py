@@ -9,8 +9,8 @@ from k3bench.compiled.cost_model import CostModel, fitted_model, judged_errors
 from k3bench.ledger import ResultRow, select_results
 from k3bench.report.errors import ReportError
 
-# The ladder's order, as published.
-RUNGS = ("original", "mxu_port", "fused", "unified", "flat", "optimized")
+# The ladder's order, as published, and what goes on where the published one ends.
+RUNGS = ("original", "mxu_port", "fused", "unified", "flat", "optimized", "dyadic")
 TRACKED = "track_modelled_ms"
 PUBLISHED_LADDER = "published.kda_prefill.ladder"
 HEADLINE = "kda-headline"
@@ -23,7 +23,7 @@ class Rung:
     """One implementation at one workload.
 
     Attributes:
-        implementation: the rung's name.
+        implementation: its name.
         modelled_ms: by the cost model, from the compiler's schedule for v6e.
         published_ms: the published v6e median of the rung of that name; None where none is.
         compiled: the compiler's figures (cycles, slots, shares, spills, bytes).

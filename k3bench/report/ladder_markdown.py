@@ -68,6 +68,8 @@ def document(report: LadderReport) -> str:
         "from them, and medians of other kernels are **published** figures.",
         "## The headline: T = 8192 as 4 x 2048 packed, H = 16, bf16",
         headline_table(report),
+        "The ladder ends at `optimized`; `dyadic` goes on from there and has no published sibling: "
+        "[kda-fastest.md](kda-fastest.md).",
         model_note(report),
         "![The ladder, modelled beside published](plots/ladder.svg)",
         _distance(headline),

@@ -55,6 +55,12 @@ def gate() -> None:
     default="5%",
     help="Between runs, where one run a side leaves it unknown.",
 )
+@click.option(
+    "--assume-turn-noise",
+    metavar="SPREAD",
+    default="1%",
+    help="Of head over base between runs of `k3bench ab`, where fewer than three leave it unknown.",
+)
 @click.option("--kind", type=click.Choice(_KINDS), help="Judge only this kind of figure.")
 @click.option("--device", metavar="NAME", help="Judge only this device.")
 @click.option("--preset", metavar="NAME", help="Judge only this preset.")
@@ -105,6 +111,7 @@ def _report(base: str, head: str, **options: Any) -> "Report":
             threshold=share("--threshold", options["threshold"]),
             min_samples=options["min_samples"],
             assumed_run_noise=share("--assume-run-noise", options["assume_run_noise"]),
+            assumed_turn_noise=share("--assume-turn-noise", options["assume_turn_noise"]),
         )
     except GateError as error:
         raise CliError(str(error), USAGE) from error
@@ -192,6 +199,8 @@ def history(
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def simulate(seed: int, runs: int, as_json: bool) -> None:
     """How often the gate is wrong, and what it sees, on noise that was recorded; beside asv.
+
+    Of runs apart and of runs in turns (`k3bench ab`).
 
     Exits with 1 if it raises more false alarms, or sees less, than docs/gate.md promises.
     """

@@ -1,5 +1,6 @@
 """scipy's tests and quantiles, under the few signatures that the gate needs."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, cast
 
@@ -52,3 +53,16 @@ def student_p(statistic: Array, degrees: Array) -> Array:
 def student_quantile(tail: float, degrees: Array) -> Array:
     """Where Student's upper tail is ``tail``."""
     return cast(Array, _stats.t.isf(tail, np.minimum(degrees, _MANY)))
+
+
+def wilson(hits: int, trials: int) -> tuple[float, float]:
+    """Wilson's 95% confidence interval of a rate."""
+    z = 1.959963984540054
+    rate = hits / trials
+    centre = (rate + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = (
+        z
+        / (1 + z * z / trials)
+        * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
+    )
+    return max(0.0, centre - half), min(1.0, centre + half)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import distinct, func, select
 from sqlalchemy.orm import Session
 
@@ -31,6 +32,8 @@ UNIT = 1e-4
 _KEPT_OF_CPU = ("model", "family", "model_number", "stepping", "cores", "threads", "hypervisor")
 # Three decimals of a per cent are far below any noise; larger is clipped at e^3 = 20 times.
 _LARGEST = 30_000
+# (benchmark, parameters) of what one process measured, and its implementations.
+Groups = dict[tuple[str, str], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -85,43 +88,49 @@ def recording_from(session: Session, name: str) -> dict[str, Any]:
     if commit is None:
         raise GateError(f"{name}: the ledger holds no measured results")
     side = select_side(session, name, [*of_commit(commit), Result.kind == "measured"])
-    runs, groups = _complete(side)
+    runs, groups = complete_runs(side)
     logs = _logarithms(side, runs, groups)
-    residuals = logs - np.median(logs, axis=(0, 3), keepdims=True)
-    units = np.clip(np.rint(residuals / UNIT), -_LARGEST, _LARGEST).astype(int)
+    units = in_units(logs - np.median(logs, axis=(0, 3), keepdims=True))
+    return {
+        "name": name,
+        "provenance": provenance_of(session, side, runs, groups, commit),
+        "residuals": units.tolist(),
+    }
+
+
+def provenance_of(
+    session: Session, side: Side, runs: Sequence[str], groups: Groups, commit: str
+) -> dict[str, Any]:
+    """Where and when a side was recorded: JSON types, no place's or person's name among them."""
     rows = [row for rows in side.values() for row in rows if row.run_id in runs]
     first = next(iter(side))
     manifest = load_manifest(session, str(rows[0].manifest_id))
     environment = manifest["environment"]
     return {
-        "name": name,
-        "provenance": {
-            "device": first.device,
-            "cpu": {key: environment["cpu"].get(key) for key in _KEPT_OF_CPU},
-            "variables": environment["variables"],
-            "preset": first.preset,
-            "clock": rows[0].clock,
-            "samples": logs.shape[3],
-            "runs": len(runs),
-            "commit": commit,
-            "from": min(row.started_at for row in rows).isoformat(timespec="seconds"),
-            "to": max(row.started_at for row in rows).isoformat(timespec="seconds"),
-            "groups": [
-                {
-                    "benchmark": benchmark,
-                    "parameters": json.loads(parameters),
-                    "implementations": list(implementations),
-                }
-                for (benchmark, parameters), implementations in groups.items()
-            ],
-        },
-        "residuals": units.tolist(),
+        "device": first.device,
+        "cpu": {key: environment["cpu"].get(key) for key in _KEPT_OF_CPU},
+        "variables": environment["variables"],
+        "preset": first.preset,
+        "clock": rows[0].clock,
+        "samples": len(rows[0].samples_s),
+        "runs": len(runs),
+        "commit": commit,
+        "from": min(row.started_at for row in rows).isoformat(timespec="seconds"),
+        "to": max(row.started_at for row in rows).isoformat(timespec="seconds"),
+        "groups": [
+            {
+                "benchmark": benchmark,
+                "parameters": json.loads(parameters),
+                "implementations": list(implementations),
+            }
+            for (benchmark, parameters), implementations in groups.items()
+        ],
     }
 
 
-def _complete(side: Side) -> tuple[list[str], dict[tuple[str, str], tuple[str, ...]]]:
+def complete_runs(side: Side) -> tuple[list[str], Groups]:
     """Runs that have every point, the oldest first, and the points by group."""
-    groups: dict[tuple[str, str], tuple[str, ...]] = {}
+    groups: Groups = {}
     order: dict[str, None] = {}
     for point in sorted(side, key=lambda point: (point.benchmark, point.parameters)):
         key = (point.benchmark, point.parameters)
@@ -133,6 +142,11 @@ def _complete(side: Side) -> tuple[list[str], dict[tuple[str, str], tuple[str, .
     if len(runs) < 2:
         raise GateError("fewer than two complete runs of one commit: record more")
     return runs, groups
+
+
+def in_units(residuals: Array) -> NDArray[np.intp]:
+    """Residuals as the files hold them."""
+    return np.clip(np.rint(residuals / UNIT), -_LARGEST, _LARGEST).astype(np.intp)
 
 
 def _logarithms(

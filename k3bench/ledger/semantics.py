@@ -1,6 +1,7 @@
 """Whether a well-typed record makes sense: figures follow from samples, no speed for the wrong."""
 
-from typing import Any
+import sys
+from typing import Any, TypeGuard
 
 from k3bench.ledger.errors import LedgerError
 from k3bench.ledger.record import FieldError, Record, fail, label_of, parse_fields
@@ -8,6 +9,8 @@ from k3bench.ledger.statistics import agrees, summarise
 
 # Published throughputs and medians are both rounded: 1024 tokens in 170 ms beside 6041 tokens/s.
 PUBLISHED_ROUNDING = 0.01
+# The distance of a time from its roofline, and the bound that it is the multiple of.
+TIMES_BOUND, BOUND_S = "roofline.times_bound", "roofline.bound_s"
 
 
 def valid_record(document: Any, position: int = 0) -> Record:
@@ -87,6 +90,7 @@ def _check_samples(record: Record) -> None:
             if given is None or not agrees(given, computed):
                 fail(field, f"is {given}, but the samples give {computed!r}")
     _check_rates(record, summary.median)
+    _check_distance(record)
 
 
 def _check_rates(record: Record, median: float) -> None:
@@ -101,7 +105,33 @@ def _check_rates(record: Record, median: float) -> None:
             fail(f"figures.{name}", f"is {given}, but the median gives {amount / median!r}")
 
 
+def _check_distance(record: Record) -> None:
+    """A stated distance from the bound is the median over that bound."""
+    figures = record.figures
+    if figures is None or TIMES_BOUND not in figures:
+        return
+    given, bound_s, median = figures[TIMES_BOUND], figures.get(BOUND_S), record.median_s
+    if median is None:
+        fail(f"figures.{TIMES_BOUND}", "needs a median_s beside it")
+    if not _is_positive(bound_s):
+        fail(f"figures.{TIMES_BOUND}", f"needs {BOUND_S} beside it, a positive number of seconds")
+    computed = median / bound_s
+    if not _is_positive(given) or not agrees(given, computed):
+        fail(
+            f"figures.{TIMES_BOUND}",
+            f"is {given!r}, but median_s over {BOUND_S} is {computed!r}",
+        )
+
+
+def _is_positive(value: object) -> TypeGuard[int | float]:
+    """A number above 0 that a float can hold: integers of JSON have no end."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 < value <= sys.float_info.max
+
+
 def _check_stated_figures(record: Record) -> None:
+    _check_distance(record)
     median = record.median_s
     if median is None:
         for field in ("p10_s", "p90_s", "tokens_per_s"):

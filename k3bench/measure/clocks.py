@@ -17,7 +17,7 @@ from k3bench.measure.backends.base import Backend
 from k3bench.measure.backends.gpu import TorchGpu
 from k3bench.measure.backends.tpu import JaxTpu
 from k3bench.measure.experiment import Call
-from k3bench.measure.interleave import interleave, round_order
+from k3bench.measure.interleave import Order, interleave
 from k3bench.measure.protocol import Protocol as Counts
 from k3bench.measure.result import Correctness
 from k3bench.measure.trace import TraceError, durations_by_call, module_runs
@@ -68,8 +68,9 @@ class FurtherClock(Protocol):
         checks: Mapping[str, Callable[[Any], Correctness]],
         counts: Counts,
         before_call: Callable[[str], None],
+        order: Order,
     ) -> Timed:
-        """Times every call ``counts.repeat`` times, taking turns."""
+        """Times every call ``counts.repeat`` times, taking turns in that order within a round."""
 
 
 @dataclass
@@ -116,12 +117,13 @@ class TpuProfiler:
         checks: Mapping[str, Callable[[Any], Correctness]],
         counts: Counts,
         before_call: Callable[[str], None],
+        order: Order,
     ) -> Timed:
         import jax
 
         del checks  # the calls are those that were checked
         names = list(calls)
-        order: list[str] = []
+        called: list[str] = []
 
         def call(name: str) -> None:
             before_call(name)
@@ -135,10 +137,10 @@ class TpuProfiler:
                 modules[name] = tuple(run.name for run in module_runs(alone.profile))
             with self.session() as whole:
                 for index in range(counts.repeat):
-                    for name in round_order(names, index):
+                    for name in order(names, index):
                         call(name)
-                        order.append(name)
-            return Timed(durations_by_call(module_runs(whole.profile), order, modules))
+                        called.append(name)
+            return Timed(durations_by_call(module_runs(whole.profile), called, modules))
         except TraceError as error:
             return Timed({}, dict.fromkeys(names, str(error)))
 
@@ -186,10 +188,11 @@ class GpuWall:
         checks: Mapping[str, Callable[[Any], Correctness]],
         counts: Counts,
         before_call: Callable[[str], None],
+        order: Order,
     ) -> Timed:
         del checks
         cold = Counts(counts.preset, warmup=0, repeat=counts.repeat)
-        return Timed(interleave(calls, cold, self, before_call=before_call))
+        return Timed(interleave(calls, cold, self, order=order, before_call=before_call))
 
 
 @dataclass(frozen=True)
@@ -222,6 +225,7 @@ class GpuGraph:
         checks: Mapping[str, Callable[[Any], Correctness]],
         counts: Counts,
         before_call: Callable[[str], None],
+        order: Order,
     ) -> Timed:
         refused: dict[str, str] = {}
         replays: dict[str, Call] = {}
@@ -239,7 +243,7 @@ class GpuGraph:
                 replays[name] = _replay(graph, outputs)
             else:
                 refused[name] = f"{verdict.status} when replayed: {verdict.detail}"
-        samples = interleave(replays, counts, self.backend, before_call=before_call)
+        samples = interleave(replays, counts, self.backend, order=order, before_call=before_call)
         return Timed(
             {
                 name: tuple(seconds / self.calls_per_graph for seconds in values)

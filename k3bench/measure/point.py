@@ -138,7 +138,7 @@ def measure_turns(
         turns: by any name that is unique among them.
         protocol: warm-up and repeat counts.
         on_result, on_further, surroundings: as for ``measure_group``.
-        order: of the turns within a round of the device's own clock.
+        order: of the turns within a round, whichever clock is read.
 
     Returns:
         One result a turn, in the order given, by the device's own clock.
@@ -165,7 +165,7 @@ def measure_turns(
             seen = around.watch.end()
         checks = {name: check for name in calls if (check := ready[name].check) is not None}
         for clock in around.clocks:
-            timed = clock.time_all(calls, checks, protocol, lambda name: turns[name].enter())
+            timed = clock.time_all(calls, checks, protocol, lambda name: turns[name].enter(), order)
             for name, reason in timed.refused.items():
                 refused[name][f"no_{clock.name}"] = reason
             for name, values in timed.samples_s.items():

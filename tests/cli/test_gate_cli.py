@@ -252,17 +252,38 @@ def test_what_was_measured_in_turns_is_said_and_what_was_not_is_advised(commits,
     store(commits[1], 1.08, names=("first",))
     outcome = invoke(commits[0], commits[1])
     assert "measure both in turns (k3bench ab BASE HEAD)" in outcome.stdout
-    for commit, other, factor in ((0, 1, 1.0), (1, 0, 1.15)):
-        store(
-            commits[commit],
-            factor,
-            run="ab-run",
-            names=("first",),
-            figures={"in_turns_with": commits[other]},
-        )
+    in_turns(store, commits, 1.15)
     outcome = invoke(commits[0], commits[1])
     assert outcome.exit_code == 1
     assert "1 of 1 measured point compared sample by sample" in outcome.stdout
+
+
+def in_turns(store, commits, factor, run="ab-run"):
+    """What `k3bench ab` stores of one implementation: a record a side, each naming the other."""
+    for commit, other, slower in ((0, 1, 1.0), (1, 0, factor)):
+        store(
+            commits[commit],
+            slower,
+            run=run,
+            names=("first",),
+            figures={"in_turns_with": commits[other]},
+        )
+
+
+def test_the_noise_of_a_single_run_in_turns_is_assumed_as_told(commits, store):
+    in_turns(store, commits, 1.1)
+    assert invoke(commits[0], commits[1]).exit_code == 1
+    unmoved = invoke(commits[0], commits[1], "--assume-run-noise", "20%")
+    assert unmoved.exit_code == 1, "that is of runs apart"
+    outcome = invoke(commits[0], commits[1], "--assume-turn-noise", "20%")
+    assert outcome.exit_code == 2 and "suspected" in outcome.stdout
+    assert "measure both again (k3bench ab BASE HEAD)" in outcome.stdout
+    refused = invoke(commits[0], commits[1], "--assume-turn-noise", "3")
+    assert refused.exit_code == 64 and "--assume-turn-noise 3: write a share" in refused.stderr
+    for number in range(3):
+        in_turns(store, commits, 1.1, run=f"again-{number}")
+    settled = invoke(commits[0], commits[1], "--assume-turn-noise", "20%")
+    assert settled.exit_code == 1, "with several runs nothing need be assumed"
 
 
 def test_a_history_that_is_too_short_says_how_long_it_must_be(commits, store):
@@ -302,6 +323,7 @@ def test_simulate_prints_its_headline_as_json():
     document = json.loads(outcome.stdout)
     assert outcome.exit_code == 0 and outcome.stderr == ""
     assert {"false_alarm_rate", "power_3pct", "runs"} <= document.keys()
+    assert {"false_alarm_rate_in_turns", "power_5pct_in_turns", "in_turns"} <= document.keys()
     assert document["false_alarm_rate"] <= 0.1 and document["power_3pct"] >= 0.8
 
 

@@ -76,11 +76,17 @@ def test_rates_stand_beside_times_where_a_benchmark_states_its_work(filled):
     assert "GB/s" not in published
 
 
+def _distance(times):
+    """Figures of a row whose median of 2 ms is so many times its bound."""
+    bound_s = 0.002 / times
+    return {"roofline.bound_s": bound_s, "roofline.times_bound": 0.002 / bound_s}
+
+
 def test_the_distance_from_the_bound_stands_where_a_row_states_it(filled):
     assert "x bound" not in invoke("--kind", "measured").stdout
     named = {
-        "near": {"roofline.times_bound": 3.24159, "roofline.limited_by": "hbm"},
-        "odd": {"roofline.times_bound": 12.5, "roofline.limited_by": "[red]x"},
+        "near": {**_distance(3.24159), "roofline.limited_by": "hbm"},
+        "odd": {**_distance(12.5), "roofline.limited_by": "[red]x"},
         "unknown": {"roofline.none": "the peaks of cpu are not known"},
         "silent": {"flops": 1},
     }

@@ -1,14 +1,16 @@
 """The simulation: deterministic, made of recorded blocks, honest about its own uncertainty."""
 
 import json
+from dataclasses import replace
 from importlib import resources
 
 import numpy as np
 import pytest
 
+from k3bench.gate.distributions import wilson
 from k3bench.gate.drawing import POINTS, Scenario, draw, measured
 from k3bench.gate.recorded import FILE, Recording, load_recordings, recording_from
-from k3bench.gate.simulate import asv_worse, scenarios, simulate, steps_of, to_lines, wilson
+from k3bench.gate.simulate import asv_worse, scenarios, simulate, steps_of, to_lines
 
 
 def made_up(runs=20, groups=10, n=30):
@@ -37,8 +39,28 @@ def test_headline_figures_are_the_worst_of_their_scenarios(simulated):
     assert figures.false_alarm_rate == max(still) and len(still) >= 4
     assert figures.power_3pct_single_runs == min(slow[0], slow[2])
     assert figures.power_3pct == slow[1] and len(slow) == 3
-    (table,) = [line for line in to_lines(figures) if line.startswith("| noise")]
-    assert "asv 1.02 names" in table
+    apart, turns = [line for line in to_lines(figures) if line.startswith("| noise")]
+    assert "asv 1.02 names" in apart and "slower by 5%" in turns
+
+
+def test_runs_in_turns_have_headline_figures_of_their_own(simulated):
+    figures, _ = simulated
+    still = [one.fails for one in figures.in_turns if one.slow == "nothing"]
+    single = [one.fails for one in figures.in_turns if one.slow == "everything" and one.runs == 1]
+    assert figures.false_alarm_rate_in_turns == max(still) and len(still) == 8
+    assert figures.power_5pct_in_turns == min(single) and len(single) == 2
+    document = figures.to_json()
+    assert document["false_alarm_rate_in_turns"] == max(still)
+    assert document["power_5pct_in_turns"] == min(single)
+    assert len(document["in_turns"]["scenarios"]) == len(figures.in_turns)
+    assert document["in_turns"]["recording"]["between_sides"] > 0
+
+
+def test_false_alarms_in_turns_break_the_promise(simulated):
+    figures, _ = simulated
+    assert figures.as_promised
+    worse = [replace(one, fails_low=0.02) for one in figures.in_turns if one.slow == "nothing"]
+    assert not replace(figures, in_turns=worse).as_promised
 
 
 def test_blocks_stay_whole_and_both_sides_of_a_single_run_share_none():

@@ -1,5 +1,6 @@
 """Ingest: whole or not at all, twice is once, and nothing that contradicts itself gets in."""
 
+import math
 from typing import Any
 
 import pytest
@@ -87,6 +88,16 @@ def test_a_record_given_twice_in_one_call_goes_in_once(ledger, manifest, make_re
     assert report == IngestReport(inserted=1, unchanged=1)
 
 
+@pytest.mark.parametrize("bound_s", [0.001, 0.0007, 1.1e-7])
+@pytest.mark.parametrize("kind", ["measured", "modelled"])
+def test_a_distance_is_as_good_as_its_last_bits(ledger, manifest, make_record, kind, bound_s):
+    record = make_record() | ({} if kind == "measured" else unmeasured(kind))
+    times = record["median_s"] / bound_s
+    for number, stated in enumerate((times, math.nextafter(times, 0), 1 / (bound_s / 0.002))):
+        figures = {"roofline.bound_s": bound_s, "roofline.times_bound": stated}
+        ingest(ledger, [record | {"id": f"{number:032x}", "figures": figures}], [manifest])
+
+
 def test_an_empty_call_is_good(ledger):
     assert ingest(ledger, []) == IngestReport(inserted=0, unchanged=0)
 
@@ -153,6 +164,42 @@ def contradictions() -> dict[str, tuple[dict[str, Any], str]]:
         "figures-without-amount": (
             {"figures": {"flops_per_s": 5.0}},
             "figures.flops_per_s: is a rate",
+        ),
+        "distance": (
+            {"figures": {"roofline.bound_s": 0.001, "roofline.times_bound": 2.0001}},
+            "figures.roofline.times_bound: is 2.0001, but median_s over roofline.bound_s is 2.0",
+        ),
+        "distance of another type": (
+            {"figures": {"roofline.bound_s": 0.002, "roofline.times_bound": True}},
+            "figures.roofline.times_bound: is True, but",
+        ),
+        "distance without its bound": (
+            {"figures": {"roofline.times_bound": 2.0}},
+            "figures.roofline.times_bound: needs roofline.bound_s beside it",
+        ),
+        "distance from no time": (
+            {"figures": {"roofline.bound_s": 0, "roofline.times_bound": 2.0}},
+            "figures.roofline.times_bound: needs roofline.bound_s beside it, a positive number",
+        ),
+        "distance from what no float holds": (
+            {"figures": {"roofline.bound_s": 10**400, "roofline.times_bound": 2.0}},
+            "figures.roofline.times_bound: needs roofline.bound_s beside it, a positive number",
+        ),
+        "modelled distance": (
+            {
+                **unmeasured("modelled"),
+                "figures": {"roofline.bound_s": 0.001, "roofline.times_bound": 1.5},
+            },
+            "figures.roofline.times_bound: is 1.5, but median_s over roofline.bound_s is 2.0",
+        ),
+        "modelled distance without a median": (
+            {
+                **unmeasured("modelled"),
+                "median_s": None,
+                "tokens_per_s": None,
+                "figures": {"roofline.bound_s": 0.001, "roofline.times_bound": 2.0},
+            },
+            "figures.roofline.times_bound: needs a median_s beside it",
         ),
         "figures-of-wrong": (
             {**wrong(), "figures": {"flops": 3}},

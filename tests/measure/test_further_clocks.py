@@ -1,5 +1,6 @@
 """Wall time and graph replay on a recording torch, and how further clocks become records."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,9 @@ from k3bench.measure.clocks import (
     wants_further_clocks,
 )
 from k3bench.measure.floor import measure_floor
-from k3bench.measure.point import Provenance, Surroundings
+from k3bench.measure.interleave import Order, round_order
+from k3bench.measure.point import Provenance, Surroundings, Turn, measure_turns
+from k3bench.runner.ab_worker import side_order
 
 OK = Correctness("ok")
 
@@ -113,9 +116,15 @@ def gpu() -> TorchGpu:
     return TorchGpu("mi355x", "rocm", 1 << 20)
 
 
-def time_all(clock: Any, calls: dict[str, Any], checks: dict[str, Any] | None = None) -> Timed:
+def time_all(
+    clock: Any,
+    calls: dict[str, Any],
+    checks: dict[str, Any] | None = None,
+    order: Order = round_order,
+    before_call: Callable[[str], None] = lambda name: None,
+) -> Timed:
     checks = checks or {name: lambda outputs: OK for name in calls}
-    return clock.time_all(calls, checks, Protocol("t", 1, 2), lambda name: None)
+    return clock.time_all(calls, checks, Protocol("t", 1, 2), before_call, order)
 
 
 def test_a_graph_s_time_is_the_replay_s_over_its_calls_and_holds_one_launch(
@@ -163,6 +172,22 @@ def test_wall_time_holds_the_launch_and_not_the_flush(cuda: FakeCuda) -> None:
 
 
 @pytest.mark.parametrize(
+    ("clock", "before"),
+    # A graph's calls are captured one by one, and it warms up for a round.
+    [(GpuWall, []), (GpuGraph, ["base:x", "head:x", "base:y", "base:x", "head:x", "base:y"])],
+    ids=["wall", "graph"],
+)
+def test_a_gpu_s_clocks_take_turns_in_the_order_they_are_given(
+    cuda: FakeCuda, clock: Any, before: list[str]
+) -> None:
+    calls = {name: cuda.kernel(name, 0.001) for name in ("base:x", "head:x", "base:y")}
+    entered: list[str] = []
+    timed = time_all(clock(gpu()), calls, order=side_order, before_call=entered.append)
+    assert entered == [*before, "base:x", "head:x", "base:y", "head:x", "base:x", "base:y"]
+    assert {len(values) for values in timed.samples_s.values()} == {2}
+
+
+@pytest.mark.parametrize(
     ("backend", "names"),
     [
         (JaxTpu("tpu-v6e"), ["profiler"]),
@@ -201,8 +226,14 @@ class ScriptedClock:
     parameters = {"launch": "graph"}  # noqa: RUF012
     notes = {"calls_per_graph": 10}  # noqa: RUF012
 
-    def time_all(self, calls: Any, checks: Any, counts: Any, before_call: Any) -> Timed:
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+
+    def time_all(
+        self, calls: Any, checks: Any, counts: Any, before_call: Any, order: Order
+    ) -> Timed:
         assert set(checks) == set(calls)
+        self.orders.append(order)
         samples = {name: (call()[1] / 2,) * 3 for name, call in calls.items() if name != "shy"}
         return Timed(samples, {"shy": "RuntimeError: no capture"} if "shy" in calls else {})
 
@@ -240,6 +271,17 @@ def test_a_further_clock_makes_a_record_of_its_own_before_the_point_s() -> None:
     assert own["figures"] == {"dispatch_floor_s": 1e-4}
     assert shy["figures"] == {"no_graph": "RuntimeError: no capture", "dispatch_floor_s": 1e-4}
     assert bad["figures"] is None and bad["n"] == 0
+
+
+def test_a_further_clock_is_given_the_order_of_the_point_s_own() -> None:
+    clock = ScriptedClock()
+    point = experiment(ScriptedBackend(), seconds={"a": 2.0})
+    given = Provenance("b.device_x", {"S": 8}, "f" * 64, "c" * 40, "run-1")
+    around = Surroundings(clocks=(clock,))
+    measure_group(point, ["a"], Protocol("smoke", 1, 4), given, surroundings=around)
+    turns = {f"{side}:a": Turn("a", point, given) for side in ("base", "head")}
+    measure_turns(turns, Protocol("smoke", 1, 4), surroundings=around, order=side_order)
+    assert clock.orders == [round_order, side_order]
 
 
 @pytest.mark.parametrize("backend", [JaxCpu(), TorchCpu()])

@@ -11,7 +11,9 @@ from jax.profiler import ProfileData
 
 from k3bench.measure import Protocol
 from k3bench.measure.clocks import TpuProfiler
+from k3bench.measure.interleave import round_order
 from k3bench.measure.trace import TraceError, durations_by_call, module_runs
+from k3bench.runner.ab_worker import side_order
 
 
 def xspace(planes: dict[str, dict[str, list[tuple[str, float, float]]]]) -> ProfileData:
@@ -134,7 +136,7 @@ def test_the_profiler_gives_each_implementation_its_own_device_times_in_turns() 
     }
     entered: list[str] = []
     clock = TpuProfiler(session=device.session)
-    timed = clock.time_all(calls, {}, Protocol("t", 0, 3), entered.append)
+    timed = clock.time_all(calls, {}, Protocol("t", 0, 3), entered.append, round_order)
     assert timed.refused == {}
     assert timed.samples_s["one"] == pytest.approx((2e-6,) * 3)
     assert timed.samples_s["two"] == pytest.approx((4e-6,) * 3)
@@ -143,11 +145,28 @@ def test_the_profiler_gives_each_implementation_its_own_device_times_in_turns() 
     assert clock.clock == "device"
 
 
+def test_the_profiler_takes_turns_in_the_order_it_is_given() -> None:
+    device = RecordingTpu()
+    # As of two commits: the same module's name, and other times.
+    calls = {
+        "base:x": device.call(("jit_x(1)", 2.0)),
+        "head:x": device.call(("jit_x(1)", 3.0)),
+        "base:y": device.call(("jit_y(2)", 4.0)),
+    }
+    entered: list[str] = []
+    timed = TpuProfiler(session=device.session).time_all(
+        calls, {}, Protocol("t", 0, 2), entered.append, side_order
+    )
+    assert entered[3:] == ["base:x", "head:x", "base:y", "head:x", "base:x", "base:y"]
+    assert timed.samples_s["base:x"] == pytest.approx((2e-6,) * 2)
+    assert timed.samples_s["head:x"] == pytest.approx((3e-6,) * 2)
+
+
 def test_a_stray_module_in_the_profile_gives_no_time_and_a_reason() -> None:
     device = RecordingTpu(stray=True)
     calls = {"one": device.call(("jit_one(1)", 2.0))}
     timed = TpuProfiler(session=device.session).time_all(
-        calls, {}, Protocol("t", 0, 3), lambda name: None
+        calls, {}, Protocol("t", 0, 3), lambda name: None, round_order
     )
     assert timed.samples_s == {}
     assert timed.refused["one"] == "4 module runs in the profile, 3 were expected"
@@ -157,7 +176,7 @@ def test_the_real_profiler_on_a_cpu_gives_a_reason_and_no_time() -> None:
     program = jax.jit(lambda x: x + 1)
     x = jax.numpy.ones(8)
     timed = TpuProfiler().time_all(
-        {"one": lambda: program(x)}, {}, Protocol("t", 0, 2), lambda name: None
+        {"one": lambda: program(x)}, {}, Protocol("t", 0, 2), lambda name: None, round_order
     )
     assert timed.samples_s == {}
     assert timed.refused["one"].startswith("no run of a module on a TPU in the profile")

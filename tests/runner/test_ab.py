@@ -122,6 +122,43 @@ def test_the_gate_compares_the_alternating_samples_and_finds_a_slow_down(
         assert 1.5 < finding["statistics"]["ratio"] < 3.2
 
 
+FURTHER_CLOCK = """
+import os
+from k3bench.measure import clocks
+from k3bench.runner import surroundings
+
+
+class Counting:
+    name, clock, parameters, notes = "wall", "device", {}, {}
+
+    def time_all(self, calls, checks, counts, before_call, order):
+        with open(os.environ["TOY_LOG"], "a") as log:
+            for index in range(2):
+                print("further", *order(list(calls), index), file=log)
+        return clocks.Timed({name: (0.5,) * counts.repeat for name in calls})
+
+
+surroundings.further_clocks = lambda backend: (Counting(),)
+"""
+
+
+def test_a_further_clock_takes_turns_in_the_same_order_and_its_records_name_the_other_side(
+    tmp_path: Path,
+) -> None:
+    project = ToyProject.create(tmp_path)
+    init = project.root / "benchmarks" / "__init__.py"
+    init.write_text(init.read_text() + FURTHER_CLOCK)
+    head = project.commit("A slower kernel", seconds=0.002)
+    base = project.git("rev-parse", "HEAD~1")
+    ab(project, "HEAD~1", "HEAD", "--bench", r"device_toy\(1", K3BENCH_CLOCKS="all")
+    assert [line for line in project.logged() if line.startswith("further")] == [
+        "further base:fast head:fast base:slow head:slow",
+        "further head:fast base:fast head:slow base:slow",
+    ]
+    further = [row["figures"] for row in project.results() if row["clock"] == "device"]
+    assert sorted(figures["in_turns_with"] for figures in further) == sorted([base, head] * 2)
+
+
 def test_nothing_is_left_for_asv_to_resume(project: ToyProject) -> None:
     assert not list((project.root / ".k3bench" / "runs").iterdir())
 

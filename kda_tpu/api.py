@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kda_tpu.errors import KdaArgumentError
+from kda_tpu.fused import Fused, prepared_for
 from kda_tpu.gate import Gate
 from kda_tpu.implementations import IMPLEMENTATIONS
 from kda_tpu.inputs import DTYPES, KdaCase, KdaInputs
@@ -129,16 +130,20 @@ def kda_prefill(
     gate: Gate = Gate(),  # noqa: B008 - frozen
     initial_state: jax.Array | None = None,
     scale: float | None = None,
+    normalise_qk: bool = False,
+    beta_logits: bool = False,
     implementation: str = AUTO,
 ) -> tuple[jax.Array, jax.Array]:
     """KDA prefill of N sequences packed on one token axis.
 
     q, k: [1, T, H, K], bfloat16 or float32; v: [1, T, H, V], same dtype; g: [1, T, H, K], that
-    dtype or float32; beta: [1, T, H], same, already after the sigmoid; A_log: [H] and dt_bias:
+    dtype or float32; beta: [1, T, H], same, already after the sigmoid unless beta_logits;
+    normalise_qk: q and k are still to be divided by their L2 norms (both are done in the kernel
+    where the implementation fuses them, else before it); A_log: [H] and dt_bias:
     [H, K], float32 (None allowed for an activated gate); cu_seqlens: [N + 1] int32 on the host or
     a device, concrete, from 0 to T; initial_state: [N, H, K, V] float32, zeros if None; scale:
     on q, K ** -0.5 if None. implementation: a name in IMPLEMENTATIONS, or ``auto``, which tries
-    them from the last (the top of the ladder) to the first.
+    them from the last, the fastest, to the first: ``choose`` says which and why.
 
     Returns o [1, T, H, V] in the dtype of q, and final_state [N, H, K, V] float32, the initial
     state where a sequence is empty.
@@ -175,8 +180,11 @@ def kda_prefill(
         _check_activated(g, gate)
     case = KdaCase(lengths, heads, head_dim_k, head_dim_v, dtype, gate)
     chosen = choose(jax.default_backend(), case, implementation).implementation
-    bound = chosen.bind(
-        lengths, gate, heads=heads, head_dim_k=head_dim_k, head_dim_v=head_dim_v, scale=scale
-    )
+    fused = Fused(normalise_qk, beta_logits)
+    dims = {"heads": heads, "head_dim_k": head_dim_k, "head_dim_v": head_dim_v, "scale": scale}
+    if chosen.fuses:
+        bound = chosen.bind(lengths, gate, **dims, fused=fused)
+    else:
+        bound = prepared_for(chosen.bind(lengths, gate, **dims), fused)
     inputs = KdaInputs(q, k, v, g, beta, A_log, dt_bias, initial_state)
     return _jitted(bound.fn)(inputs, bound.plan)

@@ -59,6 +59,7 @@ class Implementation:
 
     can_run(platform, case): platform as jax.default_backend() names it (cpu, tpu, gpu). It answers
     for real, timed execution; interpret mode, for tests, is open to every implementation.
+    fuses: whether bind takes ``fused``, the activations that callers leave to the kernel.
     instead(case): why another implementation's kernels would run a case, None where its own do.
     """
 
@@ -67,6 +68,7 @@ class Implementation:
     can_run: Callable[[str, KdaCase], Support]
     bind: Bind
     instead: Callable[[KdaCase], str | None] = lambda case: None
+    fuses: bool = False
 
 
 def resolve_scale(scale: float | None, head_dim_k: int) -> float:

@@ -22,4 +22,5 @@ IMPLEMENTATION = Implementation(
     can_run=can_run,
     bind=bind,
     instead=_instead,
+    fuses=True,
 )

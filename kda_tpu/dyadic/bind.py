@@ -12,6 +12,7 @@ from kda_tpu.dyadic.exponents import LANES, STRIP
 from kda_tpu.dyadic.kernel import tiles_call
 from kda_tpu.dyadic.plan import SEQUENCE, TILE, TOKEN_START, VALID, Plan, Tiles, plan
 from kda_tpu.dyadic.vmem import MOST_VMEM_BYTES, Shape, vmem_bytes
+from kda_tpu.fused import NOTHING, Fused, beforehand, prepared_for
 from kda_tpu.gate import Gate
 from kda_tpu.inputs import KdaInputs
 from kda_tpu.interface import Bound, PrefillFn, resolve_scale
@@ -34,6 +35,7 @@ class DyadicPlan:
 class _Static:
     gate: Gate
     scale: float
+    fused: Fused
     full: bool
     packed: int
     interpret: Any
@@ -84,7 +86,8 @@ def _prefill(static: _Static) -> PrefillFn:
                 before = None if static.interpret else found
                 after = tiles_call(
                     inputs, part, shape, before,
-                    gate=static.gate, scale=static.scale, interpret=static.interpret,
+                    gate=static.gate, scale=static.scale, fused=static.fused,
+                    interpret=static.interpret,
                 )  # fmt: skip
                 if static.interpret and found is not None:
                     after = _put_together(found, after, part, shape.rows)
@@ -94,7 +97,7 @@ def _prefill(static: _Static) -> PrefillFn:
 
     def dyadic(inputs: KdaInputs, plan: DyadicPlan) -> tuple[jax.Array, jax.Array]:
         if inputs.q.dtype != jnp.bfloat16:  # its operands are bf16 halves, 2^-16 of fp32 at best
-            return static.ladder(inputs, plan.ladder)
+            return static.ladder(beforehand(inputs, static.fused), plan.ladder)
         if static.packed == 0:
             return jnp.zeros_like(inputs.v, inputs.q.dtype), inputs.initial_state
         return kernels(inputs, plan.tiles)
@@ -111,6 +114,7 @@ def bind(
     head_dim_v: int,
     scale: float | None = None,
     interpret: Any = False,
+    fused: Fused = NOTHING,
 ) -> Bound:
     """See interface.Bind; ``why_not`` names what runs the ladder instead."""
     ladder = bind_ladder(
@@ -118,11 +122,12 @@ def bind(
         head_dim_v=head_dim_v, scale=scale, interpret=interpret,
     )  # fmt: skip
     if why_not(gate, heads, head_dim_k, head_dim_v) is not None:
-        return ladder
+        return prepared_for(ladder, fused)
     tiles = plan(lengths)
     static = _Static(
         gate=gate,
         scale=resolve_scale(scale, head_dim_k),
+        fused=fused,
         full=bool((tiles.long.field(VALID) == TILE).all()),
         packed=int(check_lengths(lengths).sum()),
         interpret=interpret,

@@ -22,6 +22,7 @@ from kda_tpu.dyadic.solve import inverse
 from kda_tpu.dyadic.state import Read, read, side_by_side, three_parts
 from kda_tpu.dyadic.strips import GateRows, iota, pack, prepare, unpack
 from kda_tpu.dyadic.vmem import Shape, vmem_limit
+from kda_tpu.fused import Fused, normalised
 from kda_tpu.gate import LOG2_E, Gate
 from kda_tpu.inputs import KdaInputs
 from kda_tpu.ladder.head_block import column
@@ -82,6 +83,7 @@ def tiles_call(
     *,
     gate: Gate,
     scale: float,
+    fused: Fused,
     interpret: Any,
 ) -> tuple[jax.Array, jax.Array]:
     """o [T, H, V] and final_state [N, H, K, V] fp32 of the sequences that ``tiles`` are made of.
@@ -105,7 +107,10 @@ def tiles_call(
         fresh = table_ref[STARTS * C + now] == 1
         carry_in = scratch.carry[1 - parity]
         carry_last = scratch.carry[parity]
-        beta = beta_ref[...] * 2.0**KEY
+        beta = beta_ref[...]
+        if fused.beta_logits:
+            beta = jax.nn.sigmoid(beta)
+        beta = beta * 2.0**KEY
         if valid is not None:  # a tile without tokens holds another sequence's, maybe NaN
             beta = jnp.where(valid > 0, beta, 0.0)
         writer = RaggedWriter(
@@ -132,6 +137,8 @@ def tiles_call(
             if valid is not None:
                 present = iota((R, 1), 0) < valid
                 k, v = jnp.where(present, k, 0.0), jnp.where(present, v, 0.0)
+            if fused.normalise_qk:
+                q, k = normalised(q), normalised(k)
             own_beta = column(beta, h)
             found = yield from prepare(
                 gate,

@@ -26,8 +26,8 @@ def publish(html_dir: Path | None, no_pull: bool) -> None:
 
     from k3bench.dashboard.errors import DashboardError
     from k3bench.dashboard.explorer import install_explorer
-    from k3bench.dashboard.fast_publish import fast_publishing
     from k3bench.paths import ProjectNotFound, project_root
+    from k3bench.publishing.publish import fast_publishing
 
     try:
         root = project_root()

@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from k3bench.canonical import canonical_json
-from k3bench.dashboard.fast_steps import solved_together
 from k3bench.dashboard.rows import Series
 from k3bench.gate.history import COMMITS_NEEDED, Change, Value, find_changes, select_series
 from k3bench.gate.select import Point, further_clock
+from k3bench.publishing.steps import solved_together
 
 # The smallest step worth a mark, relative; the default of `k3bench gate history`.
 THRESHOLD = 0.01

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from asv import util
 
-from k3bench.dashboard.fast_steps import VALUES_AT_ONCE, InfiniteSeries, Steps, detect_many
+from k3bench.publishing.steps import VALUES_AT_ONCE, InfiniteSeries, Steps, detect_many
 
 # What the processes inherit: graphs, and the number of the series in each.
 _series: list[tuple[Any, int]] = []

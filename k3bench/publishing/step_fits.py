@@ -3,7 +3,7 @@
 A fit starts as the best partition into short intervals. Neighbours are joined while that pays,
 bounds move to where the intervals beside them fit best, and the error that is left is measured,
 correlated noise allowed for. Every sum runs in asv's order, so that results are its to the last
-bit. Intervals too long for ``fast_steps_short`` are asked of asv's own compiled code.
+bit. Intervals too long for ``step_short`` are asked of asv's own compiled code.
 """
 
 import math
@@ -16,9 +16,9 @@ import numpy as np
 from asv import step_detect
 from numpy.typing import NDArray
 
-from k3bench.dashboard.fast_steps_errors import left_errors
-from k3bench.dashboard.fast_steps_short import LONGEST, best_partitions, short_intervals
-from k3bench.dashboard.fast_steps_splits import likely_splits
+from k3bench.publishing.step_errors import left_errors
+from k3bench.publishing.step_short import LONGEST, best_partitions, short_intervals
+from k3bench.publishing.step_splits import likely_splits
 
 # Values and weights.
 Problem = tuple[list[float], list[float]]

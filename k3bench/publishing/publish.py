@@ -18,9 +18,8 @@ from asv import graph as asv_graph
 from asv import results, util
 from asv.plugins.git import Git
 
-from k3bench.dashboard import fast_publish_graphs as graphs
-from k3bench.dashboard import fast_publish_reads as reads
-from k3bench.dashboard.fast_steps_workers import Detection, NoPool
+from k3bench.publishing import graphs, reads
+from k3bench.publishing.step_workers import Detection, NoPool
 
 
 @contextmanager

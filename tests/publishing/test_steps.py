@@ -9,10 +9,10 @@ from asv import step_detect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from k3bench.dashboard import fast_steps
-from k3bench.dashboard.fast_steps import InfiniteSeries, detect_many, solve_many, solved_together
-from k3bench.dashboard.fast_steps_short import best_partitions, short_intervals
-from k3bench.dashboard.fast_steps_splits import likely_splits
+from k3bench.publishing import steps
+from k3bench.publishing.step_short import best_partitions, short_intervals
+from k3bench.publishing.step_splits import likely_splits
+from k3bench.publishing.steps import InfiniteSeries, detect_many, solve_many, solved_together
 
 SIZES = [0, 1, 2, 3, 19, 20, 21, 41, 60, 150]
 
@@ -82,7 +82,7 @@ def test_a_long_history_is_cut_into_parts_that_are_solved_alike(
 ) -> None:
     many = many_series(random.Random(3), 12)
     whole = detect_many(many)
-    monkeypatch.setattr(fast_steps, "VALUES_AT_ONCE", 100)
+    monkeypatch.setattr(steps, "VALUES_AT_ONCE", 100)
     assert detect_many(many) == whole
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from k3bench.dashboard.speed_project import asv_project
+from k3bench.publishing.speed_project import asv_project
 
 __all__ = ["asv_project", "published", "published_both_ways"]
 

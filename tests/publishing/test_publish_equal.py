@@ -17,9 +17,9 @@ from asv import graph, results, step_detect, util
 from asv.plugins.git import Git
 from asv_history import asv_project, published_both_ways
 
-from k3bench.dashboard import speed
-from k3bench.dashboard.fast_publish import fast_publishing
-from k3bench.dashboard.fast_publish_reads import parsed
+from k3bench.publishing import speed
+from k3bench.publishing.publish import fast_publishing
+from k3bench.publishing.reads import parsed
 
 COMMITS = 45
 # Written by asv-tachyon and our pages after asv, or with the time of day.

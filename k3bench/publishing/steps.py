@@ -2,7 +2,7 @@
 
 asv fits a stepwise constant level to a series for ten or so penalties and keeps the fit with the
 best information measure. Here many series go through each round of that search side by side:
-``fast_steps_short`` has their short intervals and the dynamic programme, ``fast_steps_fits`` joins
+``step_short`` has their short intervals and the dynamic programme, ``step_fits`` joins
 these to fits and measures them. Fits that several penalties share are made once.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from asv import step_detect
 
-from k3bench.dashboard.fast_steps_fits import Fit, Fits, Problem
+from k3bench.publishing.step_fits import Fit, Fits, Problem
 
 T = TypeVar("T")
 

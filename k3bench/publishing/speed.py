@@ -1,6 +1,6 @@
 """How much faster than asv's publishing ours is, on the same made-up project.
 
-python -m k3bench.dashboard.speed [--commits 400] [--benchmarks 57] [--parameters 10] [--repeats 3]
+python -m k3bench.publishing.speed [--commits 400] [--benchmarks 57] [--parameters 10] [--repeats 3]
 
 Both publish in turns, each in a new process; what is timed is asv's publishing without the kernel
 pages and asv-tachyon's interface, and ours with the loading of what makes it fast. The clock tells
@@ -23,7 +23,7 @@ from typing import Any
 
 import click
 
-from k3bench.dashboard.speed_project import asv_project
+from k3bench.publishing.speed_project import asv_project
 
 WAYS = ("plain", "fast")
 # Holds the time of day.
@@ -89,7 +89,7 @@ def _best(runs: Sequence[Mapping[str, float]], unit: str) -> float:
 def _in_a_new_process(root: Path, way: str) -> dict[str, float]:
     # asv walks through sets: their order, and so the order of regressions, hangs on the seed.
     done = subprocess.run(
-        [sys.executable, "-m", "k3bench.dashboard.speed", "--once", way],
+        [sys.executable, "-m", "k3bench.publishing.speed", "--once", way],
         cwd=root, env={**os.environ, "PYTHONHASHSEED": "0"}, check=True, stdout=subprocess.PIPE,
         text=True,
     )  # fmt: skip
@@ -108,7 +108,7 @@ def _published(root: Path, way: str) -> dict[str, float]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
         if way == "fast":
-            from k3bench.dashboard.fast_publish import fast_publishing
+            from k3bench.publishing.publish import fast_publishing
 
             stack.enter_context(fast_publishing())
         Publish.run(conf, pull=False)

@@ -7,7 +7,7 @@ which end. Too little room at the small end loses digits: first the low halves o
 then small elements. With s = DOWN = 109:
 
     columns   2^-109 .. 2^122   |k| < 2^5; under weak gates a k of 2^-4 keeps its low half (2^-122)
-    k rows    2^-118 .. 2^113   after 2^KEY; lost below |beta k| = 2^-8, and only where a strip
+    k rows    2^-113 .. 2^118   after 2^KEY; lost below |beta k| = 2^-13, and only where a strip
                                 is closed completely, so that what is lost has decayed by 2^-231
     q rows    2^-116 .. 2^115   after scale 2^QUERY at K = 128
 

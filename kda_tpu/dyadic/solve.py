@@ -3,7 +3,8 @@
 A product of [16, 128] with a block-diagonal [128, 128] multiplies eight pairs of 16-blocks at
 once; as eight products of their own they would cost eight times as many results. The blocks
 themselves are inverted on the vector units, a row at a time, all eight together: no power of L is
-formed, so tokens that repeat cost no digits. Two neighbours A, C with B below the diagonal merge by
+formed, so repeated tokens do not blow up; what the merges lose is their operands' rounding to
+bf16. Two neighbours A, C with B below the diagonal merge by
 
     [[A, 0], [B, C]]^-1 = [[A^-1, 0], [-C^-1 B A^-1, C^-1]]
 

@@ -37,7 +37,9 @@ def roofline_of(series: Series) -> dict[str, Any] | None:
     }
     machine = machine_of(series.view.device)
     if machine is None:
-        return document | {"none": f"the peaks of {series.view.device} are not known"}
+        return document | {
+            "none": f"the peaks of {series.view.device} are not known, so there is no bound"
+        }
     if "Partition" in series.benchmark:
         return document | {"none": "the row does not say how large its partition was"}
     return document | _bound(call, machine)

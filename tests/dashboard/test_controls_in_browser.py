@@ -324,4 +324,6 @@ def test_a_device_without_known_peaks_has_rates_and_no_roof(
     assert here.page.query_selector("#roofline-distance") is None
     rows = rows_of(here.saved("roofline-plot", "CSV"))
     assert rows and {row["times the bound"] for row in rows} == {""}
-    assert {row["why no bound"] for row in rows} == {"the peaks of cpu are not known"}
+    assert {row["why no bound"] for row in rows} == {
+        "the peaks of cpu are not known, so there is no bound"
+    }

@@ -118,7 +118,9 @@ def test_rows_without_a_time_and_published_ones_are_not_on_the_page() -> None:
 def test_a_cpu_has_work_and_no_bound() -> None:
     found = roofline_of(series("kda-headline", device="cpu"))
     assert found is not None and "bound_s" not in found
-    assert found["flops"] > 0 and found["none"] == "the peaks of cpu are not known"
+    assert found["flops"] > 0 and found["none"] == (
+        "the peaks of cpu are not known, so there is no bound"
+    )
     assert peaks_of("cpu") is None
     roof = peaks_of("nvidia-h200")
     assert roof is not None and roof["matrix_flops_per_s"]["bf16"] == 0.989e15

@@ -46,16 +46,27 @@ def room_sha256(package: str) -> str:
 
 
 def cache_key(point: KdaPoint, target: Target, versions: Mapping[str, str]) -> str:
-    """What the result of a point depends on, as 64 hex digits.
+    """What the result of a point depends on, as 64 hex digits."""
+    return result_key({"kernels": room_sha256("kda_tpu")}, point.to_json(), target, versions)
 
-    The kernels' and this package's own source, the point, the target's name and rates, the dump
-    flags, the versions of the compiler, and the parsers' version.
+
+def result_key(
+    source: Mapping[str, Any],
+    point: Mapping[str, Any],
+    target: Target,
+    versions: Mapping[str, str],
+) -> str:
+    """The same for points of any family, as 64 hex digits.
+
+    ``source``: what the program is made from. With it count this package's own source, the point,
+    the target's name and rates, the dump flags, the versions of the compiler, and the parsers'
+    version.
     """
     identity = {
-        "kernels": room_sha256("kda_tpu"),
+        **source,
         # Parsers, cost model and its constants: a changed one must never serve old figures.
         "analysis": [room_sha256("k3bench.compiled"), _constants(), PARSER_VERSION],
-        "point": point.to_json(),
+        "point": dict(point),
         "target": [
             target.name,
             target.topology,

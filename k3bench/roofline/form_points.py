@@ -2,19 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import joblib  # type: ignore[import-untyped]
 
-from k3bench.compiled.aot import DUMP_FLAGS, Outcome, compile_for, compiler_versions
-from k3bench.compiled.cache import ResultCache, cache_directory, room_sha256
-from k3bench.compiled.cost_model import fitted_model
+from k3bench.compiled.aot import Outcome, compile_for, compiler_versions
+from k3bench.compiled.cache import ResultCache, cache_directory, result_key, room_sha256
 from k3bench.compiled.evaluate import evaluate
-from k3bench.compiled.result import PARSER_VERSION, CompiledResult
+from k3bench.compiled.result import CompiledResult
 from k3bench.compiled.targets import Target
-from k3bench.measure.result import canonical_json
 from k3bench.roofline.errors import RooflineError
 
 FACTORY = "k3bench.roofline.reference.xla:build"
@@ -107,22 +104,11 @@ def _compiled(point: FormPoint, target: Target) -> CompiledResult:
 
 
 def _cache_key(point: FormPoint, target: Target, versions: Mapping[str, str]) -> str:
-    """What a result depends on: definitions, sizes, parsers, target, flags, compiler."""
+    """What a result depends on: definitions, sizes, and what every compiled result does."""
     from k3bench.roofline.reference.ways import PROBLEMS
 
-    identity = {
+    source = {
         "definitions": room_sha256(ROOM),
         "required_hbm_bytes": PROBLEMS[point.form].cost.hbm_bytes,
-        "analysis": [room_sha256("k3bench.compiled"), asdict(fitted_model()), PARSER_VERSION],
-        "point": point.to_json(),
-        "target": [
-            target.name,
-            target.topology,
-            target.clock_hz,
-            target.hbm_bytes_per_s,
-            dict(target.slots),
-        ],
-        "flags": list(DUMP_FLAGS),
-        "versions": dict(versions),
     }
-    return sha256(canonical_json(identity).encode()).hexdigest()
+    return result_key(source, point.to_json(), target, versions)

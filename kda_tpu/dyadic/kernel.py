@@ -17,6 +17,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kda_tpu.dyadic.exponents import KEY, LANES
+from kda_tpu.dyadic.order import after
 from kda_tpu.dyadic.plan import ENDS, SEQUENCE, STARTS, TOKEN_START, VALID, Tiles
 from kda_tpu.dyadic.solve import inverse
 from kda_tpu.dyadic.state import Read, read, side_by_side, three_parts
@@ -27,7 +28,7 @@ from kda_tpu.gate import LOG2_E, Gate
 from kda_tpu.inputs import KdaInputs
 from kda_tpu.ladder.head_block import column
 from kda_tpu.ladder.native_layout import RaggedWriter, load_pair, store_pair
-from kda_tpu.ladder.stages import Stages, in_turn, start_in_rounds, together
+from kda_tpu.ladder.stages import Stages, start_in_rounds, together
 
 # The last tile is prepared in step C - 1 and written in step C + 1.
 STEPS_BEHIND = 2
@@ -63,7 +64,7 @@ class Scratch:
         return Scratch(
             attention=words(2, H, R // 2, LANES),
             rest=words(2, H, K // 2, shape.rest_width),
-            rows=words(2, H, 3 * R // 2, K),
+            rows=words(2, H, 2 * R, K),
             values=fp32(2, H, R, V),
             decay=fp32(2, H, K),
             carry=fp32(2, H, K),
@@ -123,15 +124,26 @@ def tiles_call(
         )
         out = writer.slot()
 
+        found_of_middle: list[jax.Array | None] = [None]
+
         def prepare_pair(pair: int) -> Stages[None]:
             q, k, v, g = (
                 load_pair(ref, pair, interpret=interpret) for ref in (q_ref, k_ref, v_ref, g_ref)
             )
-            heads = (prepare_head(2 * pair + n, *(x[n] for x in (q, k, v, g))) for n in (0, 1))
-            yield from (together if shape.carries_state else in_turn)(heads)
+            # What the middle head has of its state by now: see order.py.
+            known = found_of_middle[min(pair // shape.pairs_at_once, 2)]
+            heads = (
+                prepare_head(2 * pair + n, known, *(x[n] for x in (q, k, v, g))) for n in (0, 1)
+            )
+            yield from together(heads)
 
         def prepare_head(
-            h: int, q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array
+            h: int,
+            known: jax.Array | None,
+            q: jax.Array,
+            k: jax.Array,
+            v: jax.Array,
+            g: jax.Array,
         ) -> Stages[None]:
             row = slice(h, h + 1)
             if valid is not None:
@@ -142,7 +154,7 @@ def tiles_call(
             own_beta = column(beta, h)
             found = yield from prepare(
                 gate,
-                GateRows(rate_ref[row, :], shift_ref[row, :]),
+                GateRows(after(rate_ref[row, :], known, step), shift_ref[row, :]),
                 scale,
                 q,
                 k,
@@ -150,7 +162,6 @@ def tiles_call(
                 own_beta,
                 jnp.where(fresh, 0.0, carry_in[row]),
                 valid,
-                h % shape.group,
             )
             scratch.values[parity, h] = own_beta * v
             scratch.rows[parity, h] = pack(found.rows)
@@ -181,10 +192,14 @@ def tiles_call(
             outs: list[jax.Array] = []
             for h in heads:
                 reads[h] = read(unpack(scratch.rows[parity, h]), old[h])
+            if H // 2 in heads:
+                found_of_middle.append(reads[H // 2].keys[:1, :LANES])
             yield
             for h in heads:
                 right = scratch.values[parity, h] - reads[h].keys
                 values[h] = three_parts(unpack(scratch.inverse[h]), right)
+            if H // 2 in heads:
+                found_of_middle.append(values[H // 2][:1, :LANES])
             yield
             for h in heads:
                 attention = unpack(scratch.attention[parity, h])[:, : shape.rest_width]
@@ -297,7 +312,7 @@ def _gate_rows(gate: Gate, inputs: KdaInputs) -> tuple[jax.Array, jax.Array]:
     """The constants of strips.GateRows of all heads, [H, K] fp32 each."""
     shape = inputs.dt_bias.shape
     if not gate.is_raw:
-        return jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.float32)
+        return jnp.full(shape, LOG2_E, jnp.float32), jnp.zeros(shape, jnp.float32)
     rate = -jnp.exp(inputs.A_log.astype(jnp.float32))[:, None] * LOG2_E
     rate = jnp.broadcast_to(rate, shape)
     bound = np.log2(-gate.lower_bound * LOG2_E)

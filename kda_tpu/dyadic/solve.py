@@ -3,8 +3,8 @@
 A product of [16, 128] with a block-diagonal [128, 128] multiplies eight pairs of 16-blocks at
 once; as eight products of their own they would cost eight times as many results. The blocks
 themselves are inverted on the vector units, a row at a time, all eight together: no power of L is
-formed, so repeated tokens do not blow up; what the merges lose is their operands' rounding to
-bf16. Two neighbours A, C with B below the diagonal merge by
+formed, so repeated tokens do not blow up, and the merges multiply both halves of both operands.
+Two neighbours A, C with B below the diagonal merge by
 
     [[A, 0], [B, C]]^-1 = [[A^-1, 0], [-C^-1 B A^-1, C^-1]]
 
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from kda_tpu.dyadic.exponents import BLOCK, KEY, LANES
 from kda_tpu.dyadic.strips import dot, iota
+from kda_tpu.ladder.dots import split
 from kda_tpu.ladder.stages import Stages
 
 _SUBLANES = 8
@@ -77,19 +78,32 @@ def _merge(lower: jax.Array, packed: jax.Array, size: int) -> Stages[jax.Array]:
     rows = [lower[first : first + size] for first in range(size, unit, width)]
     below = jnp.where(is_first, _pick(rows, lane % unit // width), 0.0) * 2.0**-KEY
     apart = iota((size, LANES), 0) == lane % size
-    less = jnp.where(apart, 0.0, packed).astype(jnp.bfloat16)
-    right = below + dot(below.astype(jnp.bfloat16), _block_diagonal(less, size, 0))
+    less = jnp.where(apart, 0.0, packed)
+    right = below + _product(below, less, 0)
     yield
-    corner = right + dot(less, _block_diagonal(right.astype(jnp.bfloat16), size, size))
+    corner = right + _product(less, right, size)
     yield
     return jnp.concatenate([jnp.where(is_first, packed, 0.0), jnp.where(is_first, -corner, packed)])
 
 
-def _block_diagonal(x: jax.Array, size: int, down: int) -> jax.Array:
+def _product(x: jax.Array, y: jax.Array, down: int) -> jax.Array:
+    """x @ the block-diagonal of y, see ``_block_diagonal``; [size, 128] fp32 each, to 2^-16.
+
+    Few rows meet many columns: the halves of x are rows, so that those of y are loaded once.
+    """
+    size = x.shape[0]
+    left = jnp.concatenate(split(x))
+    right = jnp.concatenate([_block_diagonal(half, down) for half in split(y)])
+    found = dot(jnp.concatenate([left, left], axis=1), right)
+    return found[:size] + found[size:]
+
+
+def _block_diagonal(x: jax.Array, down: int) -> jax.Array:
     """The first blocks of all pairs in x [size, 128], each as [size] rows of [128, 128].
 
     A pair's block stands ``down`` rows below where its own lanes begin; all else is zero.
     """
+    size = x.shape[0]
     width = 2 * size
     pair = iota(x.shape, 1) // size
     none = jnp.zeros_like(x)

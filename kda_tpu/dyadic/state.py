@@ -49,13 +49,9 @@ def three_parts(left: jax.Array, right: jax.Array) -> jax.Array:
 
 
 def read(rows: jax.Array, state: jax.Array) -> Read:
-    """rows: [3 R, K] bf16, see strips.Prepared; state: [K, V] fp32.
-
-    The output is not fed back, so it reads the state rounded to bf16; the keys read all of it.
-    """
-    count = rows.shape[0] // 3
-    high, low = split(state)
-    coarse = dot(rows[: 2 * count], high)
-    keys = rows[2 * count :]
-    fine = dot(jnp.concatenate([keys, keys], axis=1), jnp.concatenate([high, low]))
-    return Read(coarse[:count], fine + coarse[count:])
+    """rows: [4 R, K] bf16, see strips.Prepared; state: [K, V] fp32. To 2^-16, as in strips."""
+    width = state.shape[1]
+    high, low = jnp.split(rows, 2)
+    halves = jnp.concatenate(split(state), axis=1)
+    found = dot(jnp.concatenate([high, low], axis=1), jnp.concatenate([halves, halves]))
+    return Read(*jnp.split(found[:, :width] + found[:, width:], 2))

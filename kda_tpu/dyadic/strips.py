@@ -6,6 +6,10 @@ next strip's exponents, and from the last strip into the next tile's. Every step
 to another is then exact in bf16, so an operand is split into its high and low half once, and the
 rows for the state, the rows for the strip before and the columns for the next state are made of
 the same halves by multiplications that round nothing.
+
+Every product is of all four halves. Those of the rows lie side by side along the contraction, K =
+256, those of the columns beside one another in the result: the MXU takes 256 by 256 in the time of
+128 by 256, so four products cost what two do.
 """
 
 from typing import NamedTuple
@@ -26,9 +30,9 @@ _SUBLANES = 8
 class Prepared(NamedTuple):
     """A tile of one head, R = 32 or 64 rows.
 
-    attention: [R, 128] bf16, high, low (and at R = 32 again high) parts of the masked scores side
-    by side; lower: [R, 128] fp32, the unmasked L in the lanes of its solve group, times 2^KEY;
-    rows: [3 R, K] bf16, q over the low over the high half of beta k, each times 2^G;
+    attention: [R, 128] bf16, high, low (and at R = 32 high and high again) parts of the masked
+    scores side by side; lower: [R, 128] fp32, the unmasked L times 2^KEY, the same in each R lanes;
+    rows: [4 R, K] bf16, high halves of q and of beta k, then the low ones, each times 2^G;
     rest: [K, 2 R or 3 R] bf16, k 2^(G_last - G) by column, high, low (high); decay: [1, K] fp32,
     the power of two between the tile's two references; carry: [1, K], 0 to 1, what G is beyond it.
     """
@@ -42,9 +46,9 @@ class Prepared(NamedTuple):
 
 
 class GateRows(NamedTuple):
-    """The gate of one head as -1 / (y + 2^(rate x + shift)), its log2 decay; each [1, K] fp32.
+    """The gate of one head as 1 / (y - 2^(rate x + shift)), its log2 decay; each [1, K] fp32.
 
-    y = 1 / |bound|. For an activated gate neither is read.
+    y = 1 / bound. An activated gate is rate x.
     """
 
     rate: jax.Array
@@ -92,7 +96,7 @@ def log2_decay(gate: Gate, gates: GateRows, g: jax.Array, valid: jax.Array | Non
         y = 1.0 / (gate.lower_bound * LOG2_E)
         decay = 1.0 / (y - jnp.exp2(g * gates.rate + gates.shift))
     else:
-        decay = g * LOG2_E
+        decay = g * gates.rate
     if valid is None:
         return decay
     return jnp.where(iota(decay.shape, 0) < valid, decay, 0.0)
@@ -118,15 +122,12 @@ def prepare(
     beta: jax.Array,
     carry: jax.Array,
     valid: jax.Array | None,
-    place: int,
 ) -> Stages[Prepared]:
     """q, k, g: [R, K] fp32; beta: [R, 1] fp32, times 2^KEY; carry: [1, K], the last tile's.
 
-    valid: rows that are tokens, None: all; k is zero behind them. place: of the head in its solve
-    group, which decides the lanes of ``lower``.
+    valid: rows that are tokens, None: all; k is zero behind them.
     """
     rows = k.shape[0]
-    bf16 = jnp.bfloat16
     scanned = scan_rows(log2_decay(gate, gates, g, valid), _SUBLANES)
     decayed: list[jax.Array] = []
     whole: list[jax.Array] = []  # the power of two that each strip decays by
@@ -137,94 +138,74 @@ def prepare(
         whole.append(jnp.floor(end))
         carry = end - whole[-1]
     up = jnp.exp2(jnp.concatenate(decayed))
-    q_up = (q * (scale * 2.0**QUERY) * up).astype(bf16)
-    k_high, k_low = split((beta * k) * up)
+    q_halves, k_halves = split(q * (scale * 2.0**QUERY) * up), split((beta * k) * up)
     columns = split(k * (1.0 / up))
     yield
-    here = [_rows(x, whole, lift) for x, lift in ((q_up, QUERY), (k_high, 0), (k_low, 0))]
-    left = jnp.concatenate([scores for scores, _ in here])
-    if rows == STRIP:
-        wide = jnp.concatenate([columns[0]] * 3 + [columns[1]])
-        found = dot(left, wide, "nt")
-        attention = _attention(found[:rows], iota((rows, LANES), 1) // STRIP == 1, STRIP)
-        high = found[rows : 2 * rows]
-        lower = turn(high + turn(high, STRIP) + found[2 * rows :], STRIP * place)
-    else:
-        odd = place % 2 == 1  # its high columns lie in the upper lanes, where its solve wants them
-        right = [_beside(x) for x in (reversed(columns) if odd else columns)]
-        found = dot(left, jnp.concatenate(right), "nt")
-        attention = _attention_of_two(found[:rows], odd)
-        high = found[rows : 2 * rows]
-        lower = high + turn(high, 2 * STRIP) + found[2 * rows :]
+    q_high, q_low = (_rows(x, whole, QUERY) for x in q_halves)
+    k_high, k_low = (_rows(x, whole, 0) for x in k_halves)
+    high = jnp.concatenate([q_high.against_columns, k_high.against_columns])
+    low = jnp.concatenate([q_low.against_columns, k_low.against_columns])
+    left = jnp.concatenate([high, low], axis=1)
+    right = jnp.concatenate(columns * (LANES // 2 // rows))
+    found = dot(left, jnp.concatenate([right, right], axis=1), "nt")
+    half = found.shape[0] // 2
+    scores, lower = (_summed(x, rows) for x in (found[:half], found[half:]))
     yield
+    of_state = [x.against_state for x in (q_high, k_high, q_low, k_low)]
     return Prepared(
-        attention=attention,
+        attention=_attention(scores),
         lower=lower,
-        rows=jnp.concatenate([here[i][1] for i in (0, 2, 1)]),
+        rows=jnp.concatenate(of_state),
         rest=_rest(columns, whole),
         decay=jnp.exp2(sum(whole)),
         carry=carry,
     )
 
 
-def _rows(x: jax.Array, whole: list[jax.Array], lift: int) -> tuple[jax.Array, jax.Array]:
-    """Rows 2^(G + DOWN + lift) as the scores and as the state want them.
+class _Rows(NamedTuple):
+    """Rows, bf16, times 2^G since the tile began, [R, K], and as they meet the tile's columns.
 
-    Scores: [R, K] or, for two strips, [R, 2 K]: against the columns of the first strip, beside
-    those against the second. State: [R, K], 2^G since the tile began.
+    Against columns: since their strip began. Of two strips the second stands twice, first against
+    the first strip's columns, then against its own: [96, K].
     """
+
+    against_columns: jax.Array
+    against_state: jax.Array
+
+
+def _rows(x: jax.Array, whole: list[jax.Array], lift: int) -> _Rows:
+    """x: rows 2^(G + DOWN + lift) since their strip began, [R, K] bf16."""
     low = x * jnp.asarray(2.0 ** (-DOWN - lift), x.dtype)
     if len(whole) == 1:
-        return x, low
+        return _Rows(x, low)
     first, second = slice(0, STRIP), slice(STRIP, None)
     # In two steps through 2^-DOWN: 2^-231 itself is no number.
     against_first = low[second] * power(whole[0] + (DOWN + lift))
-    scores = jnp.concatenate(
-        [
-            jnp.concatenate([x[first], against_first]),
-            jnp.concatenate([jnp.zeros_like(x[first]), x[second]]),
-        ],
-        axis=1,
-    )
-    return scores, jnp.concatenate([low[first], low[second] * power(whole[0])])
-
-
-def _beside(columns: jax.Array) -> jax.Array:
-    """[64, K] to [64, 2 K]: the second strip's columns meet only the rows' second half."""
-    first, second = columns[:STRIP], columns[STRIP:]
-    none = jnp.zeros_like(first)
-    return jnp.concatenate(
-        [
-            jnp.concatenate([first, none], axis=1),
-            jnp.concatenate([none, second], axis=1),
-        ]
+    return _Rows(
+        jnp.concatenate([x[first], against_first, x[second]]),
+        jnp.concatenate([low[first], low[second] * power(whole[0])]),
     )
 
 
-def _masked(high: jax.Array, low: jax.Array, is_low: jax.Array, width: int) -> jax.Array:
-    """The parts of the scores side by side, above the diagonal zero, their lift undone.
+def _summed(found: jax.Array, rows: int) -> jax.Array:
+    """Scores [R, 128], the same in each R lanes, of _Rows by the columns' high and low halves."""
+    if rows > STRIP:
+        is_first = iota((STRIP, LANES), 1) % rows < STRIP
+        second = jnp.where(is_first, found[STRIP : 2 * STRIP], found[2 * STRIP :])
+        found = jnp.concatenate([found[:STRIP], second])
+    return found + turn(found, rows)
 
-    Selected, never multiplied: above the diagonal may be infinities.
+
+def _attention(scores: jax.Array) -> jax.Array:
+    """[R, 128] fp32, the same in each R lanes, to bf16 parts: high, low, and high in the rest.
+
+    QUERY is undone. Above the diagonal zero: selected, never multiplied, there may be infinities.
     """
-    i, j = iota(high.shape, 0), iota(high.shape, 1) % width
-    parts = jnp.where(is_low, low, high) * jnp.asarray(2.0**-QUERY, high.dtype)
-    return jnp.where(i >= j, parts, jnp.zeros((), parts.dtype))
-
-
-def _attention(scores: jax.Array, is_low: jax.Array, width: int) -> jax.Array:
-    """[32, 128] fp32, the scores in three groups of lanes, to their three parts."""
-    return _masked(*split(scores), is_low, width)
-
-
-def _attention_of_two(scores: jax.Array, odd: bool) -> jax.Array:
-    """[64, 128] fp32, the scores in the lower or (odd) upper lanes, to high and low parts."""
+    rows = scores.shape[0]
     high, low = split(scores)
-    half = 2 * STRIP
-    if odd:
-        high = turn(high, half)
-    else:
-        low = turn(low, half)
-    return _masked(high, low, iota(scores.shape, 1) >= half, half)
+    i, lane = iota(scores.shape, 0), iota(scores.shape, 1)
+    parts = jnp.where(lane // rows == 1, low, high) * jnp.asarray(2.0**-QUERY, high.dtype)
+    return jnp.where(i >= lane % rows, parts, jnp.zeros((), parts.dtype))
 
 
 def _rest(columns: tuple[jax.Array, jax.Array], whole: list[jax.Array]) -> jax.Array:

@@ -39,11 +39,9 @@ class Shape:
     def pairs_at_once(self) -> int:
         """Pairs of heads that begin to be prepared in the same round of stages.
 
-        So that preparing lasts as long as what runs beside it. Cycles a tile, 64 rows at 16 heads:
-        4,720 for 1, 4,760 for 2; 32 rows at 24 heads: 6,980 for 2, 6,660 for 3, 6,150 for 4,
-        7,040 for 6.
+        So that preparing lasts as long as what runs beside it.
         """
-        return 1 if self.carries_state else 4
+        return 1 if self.carries_state else 6
 
     @property
     def rest_width(self) -> int:
@@ -56,7 +54,7 @@ def vmem_bytes(shape: Shape, gate_itemsize: int) -> int:
     H, K, V, R = shape.heads, shape.head_dim_k, shape.head_dim_v, shape.rows
     windows = 2 * R * H * (2 * (2 * K + V) + gate_itemsize * K + 2 * V)
     states = H * K * V * 4 * (4 + shape.carries_state)
-    prepared = 2 * (R * LANES * 2 + K * 2 * LANES + 3 * R * K * 2 + R * V * 4)
+    prepared = 2 * (R * LANES * 2 + K * 2 * LANES + 4 * R * K * 2 + R * V * 4)
     solve = R * LANES * (4 + 2)
     return windows + states + H * (prepared + solve + _SPILLS_PER_HEAD)
 

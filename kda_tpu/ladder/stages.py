@@ -32,13 +32,6 @@ def interleave(heads: Iterable[Stages[Result]]) -> list[Result]:
     return [results[index] for index in sorted(results)]
 
 
-def in_turn(jobs: Iterable[Stages[None]]) -> Stages[None]:
-    """Several jobs as one: one after the other."""
-    for stages in jobs:
-        yield from stages
-        yield
-
-
 def together(jobs: Iterable[Stages[None]]) -> Stages[None]:
     """Several jobs as one: its every stage is a stage of each of them."""
     running = list(jobs)

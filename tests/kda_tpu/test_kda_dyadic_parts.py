@@ -16,6 +16,7 @@ from kda_cases import ACTIVATED, BOUNDED, PROMISED, UNBOUNDED
 from kda_tpu import IMPLEMENTATIONS, Bound, KdaCase, choose, input_shapes
 from kda_tpu.dyadic import why_not
 from kda_tpu.dyadic.exponents import DOWN, KEY, LANES, QUERY, STRIP
+from kda_tpu.dyadic.order import after
 from kda_tpu.dyadic.plan import ENDS, SEQUENCE, STARTS, TILE, TOKEN_START, VALID, plan
 from kda_tpu.dyadic.solve import inverse
 from kda_tpu.dyadic.vmem import MOST_VMEM_BYTES, Shape, vmem_bytes, vmem_limit
@@ -318,6 +319,17 @@ def test_a_job_that_starts_after_all_others_ended_still_runs():
     log: list[str] = []
     start_in_rounds([(5, job("late", 1, log)), (0, job("a", 1, log))])
     assert log == ["a0", "late0"]
+
+
+@pytest.mark.parametrize("known", [math.nan, -math.inf, -0.0, 3.4e38])
+@pytest.mark.parametrize("width", [128, 256])
+def test_what_has_to_wait_stays_bit_identical_whatever_it_waits_for(known, width):
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((1, width)).astype(np.float32)
+    x[0, :3] = math.nan, -0.0, math.inf
+    waited = jax.jit(after)(x, jnp.full((1, LANES), known, jnp.float32), jnp.int32(2**30 - 1))
+    np.testing.assert_array_equal(np.asarray(waited).view(np.uint32), x.view(np.uint32))
+    assert after(x, None, jnp.int32(0)) is x
 
 
 # For a TPU, from this machine.

@@ -11,7 +11,7 @@ import hashlib
 import workloads
 from benchmarks._kda import interpreted_verdict, packing
 from k3bench.asv_compiled import UNITS, CompiledCase, track, warm_up
-from k3bench.compiled import KdaPoint
+from k3bench.compiled.tpu import KdaPoint
 from k3bench.measure import WorkloadRef
 from kda_tpu import IMPLEMENTATIONS
 

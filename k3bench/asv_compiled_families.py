@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from k3bench.compiled import CompiledError, CompiledResult, KdaPoint, compile_points, get_target
 from k3bench.compiled.amdgpu import GpuPoint, GpuResult, compile_gpu_points, get_gpu_target
+from k3bench.compiled.tpu import CompiledError, CompiledResult, KdaPoint, compile_points, get_target
 from k3bench.measure import Work, WorkloadRef
 from k3bench.measure.work import work_figures
 from k3bench.roofline.calls import (

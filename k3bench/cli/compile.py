@@ -1,7 +1,6 @@
 """`k3bench compile`: what a compiler says of a kernel, on a machine without its device."""
 
 import json
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,12 +9,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from k3bench.cli.compile_checks import asking, compiling, require_kda
 from k3bench.cli.compile_mla import kda_decode, mla_decode, mla_prefill
 from k3bench.cli.compile_sweep import kda_sweep
-from k3bench.cli.errors import BAD_DATA, SOFTWARE, UNAVAILABLE, USAGE, CliError
+from k3bench.cli.errors import SOFTWARE, USAGE, CliError
 
 if TYPE_CHECKING:
-    from k3bench.compiled import CompiledResult, KdaPoint
+    from k3bench.compiled.tpu import CompiledResult
 
 HEADLINE_LENGTHS = (2048,) * 4
 HEADLINE_HEADS = 16
@@ -77,35 +77,24 @@ def kda(
     the implementation refuses (status unsupported) is such an answer. 64 usage; 65 the compiler's
     output is not understood; 69 no compiler, or not the pinned one; 70 the compiler failed.
     """
-    from k3bench.compiled import (
-        CompiledError,
-        CompiledFormatError,
-        CompilerUnavailableError,
+    from k3bench.compiled.tpu import (
         KdaPoint,
         compile_points,
         get_target,
     )
 
-    try:
+    with asking():
         point = KdaPoint(
             implementation,
             _lengths(headline, tokens, sequences, seqlen, batch, lengths),
             heads=heads or (HEADLINE_HEADS if headline else DEFAULT_HEADS),
         )
         chosen = get_target(target)
-        _require_implementation(point)
-    except CompiledError as error:
-        raise CliError(str(error), USAGE) from error
-    try:
+    require_kda([implementation])
+    with compiling():
         [result] = compile_points(
             [point], chosen, use_cache=not no_cache, allow_other_versions=allow_other_compiler
         )
-    except CompilerUnavailableError as error:
-        raise CliError(str(error), UNAVAILABLE) from error
-    except CompiledFormatError as error:
-        raise CliError(str(error), BAD_DATA) from error
-    except CompiledError as error:
-        raise CliError(str(error), SOFTWARE) from error
     if as_json:
         click.echo(json.dumps(result.to_json(), indent=1))
     else:
@@ -153,21 +142,6 @@ def _lengths(
     if seqlen is None or batch is None:
         raise CliError("--seqlen and --batch go together: give both", USAGE)
     return (seqlen,) * batch
-
-
-def _require_implementation(point: "KdaPoint") -> None:
-    from k3bench.compiled import CompiledError
-
-    # The table imports jax: without these, jax would look for devices that are not there.
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    from kda_tpu import IMPLEMENTATIONS, VARIANTS
-
-    known = (*IMPLEMENTATIONS, *VARIANTS)
-    if point.implementation not in known:
-        raise CompiledError(
-            f"--implementation {point.implementation}: use one of {', '.join(known)}"
-        )
 
 
 def _print(result: "CompiledResult") -> None:

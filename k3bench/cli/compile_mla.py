@@ -10,7 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from k3bench.cli.errors import BAD_DATA, SOFTWARE, UNAVAILABLE, USAGE, CliError
+from k3bench.cli.compile_checks import asking, compiling
+from k3bench.cli.errors import SOFTWARE, CliError
 
 if TYPE_CHECKING:
     from k3bench.compiled.amdgpu import GpuPoint, GpuResult
@@ -116,28 +117,15 @@ def kda_decode(batch: int, context: int | None, **options: Any) -> None:
 
 def _run(operation: str, lengths: tuple[int, ...], options: dict[str, Any], **shape: Any) -> None:
     from k3bench.compiled import amdgpu
-    from k3bench.compiled.errors import (
-        CompiledError,
-        CompiledFormatError,
-        CompilerUnavailableError,
-    )
 
     target_name, as_json = options.pop("target"), options.pop("as_json")
     no_cache = options.pop("no_cache")
-    try:
+    with asking():
         point = amdgpu.GpuPoint(operation, lengths=lengths, **options, **shape)
         target = amdgpu.get_gpu_target(target_name)
         _require_implementation(point)
-    except CompiledError as error:
-        raise CliError(str(error), USAGE) from error
-    try:
+    with compiling():
         [result] = amdgpu.compile_gpu_points([point], target, use_cache=not no_cache)
-    except CompilerUnavailableError as error:
-        raise CliError(str(error), UNAVAILABLE) from error
-    except CompiledFormatError as error:
-        raise CliError(str(error), BAD_DATA) from error
-    except CompiledError as error:
-        raise CliError(str(error), SOFTWARE) from error
     if as_json:
         click.echo(json.dumps(result.to_json(), indent=1))
     else:

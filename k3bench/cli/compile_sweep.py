@@ -9,10 +9,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from k3bench.cli.errors import BAD_DATA, SOFTWARE, UNAVAILABLE, USAGE, CliError
+from k3bench.cli.compile_checks import asking, compiling, require_kda
+from k3bench.cli.errors import USAGE, CliError
 
 if TYPE_CHECKING:
-    from k3bench.compiled import CompiledResult
+    from k3bench.compiled.tpu import CompiledResult
 
 
 @click.command("kda-sweep")
@@ -38,10 +39,7 @@ def kda_sweep(
     import joblib  # type: ignore[import-untyped]
 
     import workloads
-    from k3bench.compiled import (
-        CompiledError,
-        CompiledFormatError,
-        CompilerUnavailableError,
+    from k3bench.compiled.tpu import (
         KdaPoint,
         compile_points,
         get_target,
@@ -50,8 +48,14 @@ def kda_sweep(
 
     try:
         chosen = [w for w in workloads.family_workloads(family) if not w.is_replay]
-        if not chosen or not isinstance(chosen[0].geometry, KdaGeometry):
-            raise CliError(f"{family}: no KDA workload of a single call in it", USAGE)
+    except WorkloadError as error:
+        raise CliError(str(error), USAGE) from error
+    if not chosen or not isinstance(chosen[0].geometry, KdaGeometry):
+        raise CliError(f"{family}: no KDA workload of a single call in it", USAGE)
+    with asking():
+        device = get_target(target)
+    require_kda(implementations)
+    with compiling():
         points = [
             KdaPoint(
                 name,
@@ -63,16 +67,8 @@ def kda_sweep(
             for name in implementations
         ]
         results = compile_points(
-            points, get_target(target), jobs=jobs or joblib.cpu_count(), progress=not as_json
+            points, device, jobs=jobs or joblib.cpu_count(), progress=not as_json
         )
-    except WorkloadError as error:
-        raise CliError(str(error), USAGE) from error
-    except CompilerUnavailableError as error:
-        raise CliError(str(error), UNAVAILABLE) from error
-    except CompiledFormatError as error:
-        raise CliError(str(error), BAD_DATA) from error
-    except CompiledError as error:
-        raise CliError(str(error), SOFTWARE) from error
     if as_json:
         click.echo(json.dumps([result.to_json() for result in results], indent=1))
         return

@@ -1,27 +1,5 @@
-"""What the TPU compiler says without a TPU: schedules, slots, spills, bytes, a modelled time.
+"""What compilers say of accelerators that are not here: tpu/ by libtpu, amdgpu/ by Triton.
 
-``compile_points([KdaPoint("original", (2048,) * 4, heads=16)], get_target("v6e"))`` gives one
-CompiledResult a point. Importing this package imports neither jax nor a kernel.
+Both hand a kernel to the real compiler in a process of its own, read what it made, and model a time
+from that. Here is what they share.
 """
-
-from k3bench.compiled.aot import compiler_versions
-from k3bench.compiled.errors import CompiledError, CompiledFormatError, CompilerUnavailableError
-from k3bench.compiled.evaluate import compile_point
-from k3bench.compiled.point import KdaPoint
-from k3bench.compiled.result import CompiledResult
-from k3bench.compiled.sweep import compile_points
-from k3bench.compiled.targets import TARGETS, Target, get_target
-
-__all__ = [
-    "TARGETS",
-    "CompiledError",
-    "CompiledFormatError",
-    "CompiledResult",
-    "CompilerUnavailableError",
-    "KdaPoint",
-    "Target",
-    "compile_point",
-    "compile_points",
-    "compiler_versions",
-    "get_target",
-]

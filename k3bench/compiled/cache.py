@@ -1,4 +1,4 @@
-"""Remembers results by content: kernel source, point, target, flags, versions, parsers."""
+"""Remembers results by content, one small JSON file each; what a room's source is."""
 
 import functools
 import importlib.util
@@ -9,13 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from k3bench.compiled.aot import DUMP_FLAGS
 from k3bench.compiled.errors import CompiledError, CompiledFormatError
-from k3bench.compiled.point import KdaPoint
-from k3bench.compiled.result import PARSER_VERSION, CompiledResult
-from k3bench.compiled.targets import Target
 from k3bench.journal import write_durably
-from k3bench.measure.result import canonical_json
 from k3bench.paths import project_root
 
 CACHE_VARIABLE = "K3BENCH_CACHE"
@@ -43,48 +38,6 @@ def room_sha256(package: str) -> str:
         content = path.read_bytes()
         digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
-
-
-def cache_key(point: KdaPoint, target: Target, versions: Mapping[str, str]) -> str:
-    """What the result of a point depends on, as 64 hex digits."""
-    return result_key({"kernels": room_sha256("kda_tpu")}, point.to_json(), target, versions)
-
-
-def result_key(
-    source: Mapping[str, Any],
-    point: Mapping[str, Any],
-    target: Target,
-    versions: Mapping[str, str],
-) -> str:
-    """The same for points of any family, as 64 hex digits.
-
-    ``source``: what the program is made from. With it count this package's own source, the point,
-    the target's name and rates, the dump flags, the versions of the compiler, and the parsers'
-    version.
-    """
-    identity = {
-        **source,
-        # Parsers, cost model and its constants: a changed one must never serve old figures.
-        "analysis": [room_sha256("k3bench.compiled"), _constants(), PARSER_VERSION],
-        "point": dict(point),
-        "target": [
-            target.name,
-            target.topology,
-            target.clock_hz,
-            target.hbm_bytes_per_s,
-            dict(target.slots),
-        ],
-        "flags": list(DUMP_FLAGS),
-        "versions": dict(versions),
-    }
-    return sha256(canonical_json(identity).encode()).hexdigest()
-
-
-@functools.cache
-def _constants() -> str:
-    from k3bench.compiled.cost_model import CONSTANTS_FILE
-
-    return sha256(Path(__file__).with_name(CONSTANTS_FILE).read_bytes()).hexdigest()
 
 
 class Stored(Protocol):
@@ -127,10 +80,3 @@ class JsonCache(Generic[R]):
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, json.dumps(result.to_json(), indent=1) + "\n")
-
-
-class ResultCache(JsonCache[CompiledResult]):
-    """The cache of TPU results."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, CompiledResult.from_json)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from k3bench.compiled.amdgpu.targets import GFX950
-from k3bench.compiled.cost_model import fitted_model, judged_errors
-from k3bench.compiled.targets import V6E
+from k3bench.compiled.tpu.cost_model import fitted_model, judged_errors
+from k3bench.compiled.tpu.targets import V6E
 from k3bench.report.ladder import RUNGS
 
 

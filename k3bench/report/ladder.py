@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from k3bench.compiled.cost_model import CostModel, fitted_model, judged_errors
+from k3bench.compiled.tpu.cost_model import CostModel, fitted_model, judged_errors
 from k3bench.ledger import ResultRow, select_results
 from k3bench.report.errors import ReportError
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import joblib  # type: ignore[import-untyped]
 
-from k3bench.compiled.aot import Outcome, compile_for, compiler_versions
-from k3bench.compiled.cache import ResultCache, cache_directory, result_key, room_sha256
-from k3bench.compiled.evaluate import evaluate
-from k3bench.compiled.result import CompiledResult
-from k3bench.compiled.targets import Target
+from k3bench.compiled.cache import cache_directory, room_sha256
+from k3bench.compiled.tpu.aot import Outcome, compile_for, compiler_versions
+from k3bench.compiled.tpu.cache import ResultCache, result_key
+from k3bench.compiled.tpu.evaluate import evaluate
+from k3bench.compiled.tpu.result import CompiledResult
+from k3bench.compiled.tpu.targets import Target
 from k3bench.roofline.errors import RooflineError
 
 FACTORY = "k3bench.roofline.reference.xla:build"

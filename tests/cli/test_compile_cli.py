@@ -1,12 +1,12 @@
-"""`k3bench compile kda`: shapes, exit codes, JSON alone on stdout."""
+"""`k3bench compile kda` and `kda-sweep`: shapes, exit codes, JSON alone on stdout."""
 
 import json
 
 import pytest
 
 from k3bench.cli import main
-from k3bench.compiled import CompiledFormatError, CompilerUnavailableError, KdaPoint
-from k3bench.compiled.result import CompiledResult
+from k3bench.compiled.tpu import CompiledFormatError, CompilerUnavailableError, KdaPoint
+from k3bench.compiled.tpu.result import CompiledResult
 
 KEYS = {
     "status", "modelled_ms", "kernel_cycles", "stall_cycles", "slots", "spill_stores",
@@ -52,7 +52,7 @@ def compiler(monkeypatch):
             ]  # fmt: skip
 
     stand_in = Compiler()
-    monkeypatch.setattr("k3bench.compiled.compile_points", stand_in)
+    monkeypatch.setattr("k3bench.compiled.tpu.compile_points", stand_in)
     return stand_in
 
 
@@ -97,6 +97,27 @@ def test_an_unknown_implementation_names_the_known_ones(call, compiler):
     code, _, err = call("--implementation", "fastest", "--headline")
     assert code == 64
     assert "original" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("kda-gri", "--implementation", "flat"), "did you mean kda-grid"),
+        (("kda-grid", "--implementation", "flat", "--implementation", "fastest"), "fastest"),
+        (("kda-grid", "--implementation", "flat", "--target", "v9"), "target 'v9'"),
+        (("kda-sharegpt", "--implementation", "flat"), "kda-sharegpt"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_sweep_of_what_is_unknown_is_refused_before_a_compiler_starts(
+    capsys, compiler, arguments, message
+):
+    with pytest.raises(SystemExit) as ended:
+        main(["compile", "kda-sweep", *arguments])
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out) == (64, "")
+    assert message in err and err.count("\n") == 1
+    assert compiler.asked is None
 
 
 @pytest.mark.parametrize("status", ["ok", "oom", "unsupported"])

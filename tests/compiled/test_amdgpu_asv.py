@@ -10,8 +10,8 @@ import manifests
 from benchmarks import compiled_mla
 from k3bench.asv_compiled import GPU_UNITS, CompiledCase, records_of, track, verdict_on, warm_up
 from k3bench.asv_type import PointFailedError
-from k3bench.compiled import CompiledError, KdaPoint
 from k3bench.compiled.amdgpu import GpuPoint, GpuResult
+from k3bench.compiled.tpu import CompiledError, KdaPoint
 from k3bench.journal import RUN_DIRECTORY_VARIABLE, RunJournal
 from k3bench.ledger import ingest, open_ledger
 from k3bench.measure import Correctness, WorkloadRef

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from k3bench.cli import main
-from k3bench.compiled import CompiledError, CompiledFormatError, CompilerUnavailableError
 from k3bench.compiled.amdgpu import GpuPoint, GpuResult
+from k3bench.compiled.tpu import CompiledError, CompiledFormatError, CompilerUnavailableError
 
 KEYS = {
     "status", "vgpr", "agpr", "sgpr", "scratch_bytes", "lds_bytes", "occupancy",

@@ -5,10 +5,10 @@ import dataclasses
 import compiled_toys as toys
 import pytest
 
-from k3bench.compiled import CompiledError, CompilerUnavailableError
-from k3bench.compiled.aot import PINNED, compile_for, compiler_versions
-from k3bench.compiled.evaluate import evaluate
-from k3bench.compiled.targets import TPU7X, V6E
+from k3bench.compiled.tpu import CompiledError, CompilerUnavailableError
+from k3bench.compiled.tpu.aot import PINNED, compile_for, compiler_versions
+from k3bench.compiled.tpu.evaluate import evaluate
+from k3bench.compiled.tpu.targets import TPU7X, V6E
 
 pytest.importorskip("libtpu", reason="libtpu is the compiler under test")
 
@@ -131,7 +131,7 @@ def test_a_compiler_that_takes_too_long_is_ended():
 
 def test_another_libtpu_is_refused_unless_allowed(monkeypatch):
     other = {**PINNED, "libtpu": "0.0.99"}
-    monkeypatch.setattr("k3bench.compiled.aot.version", other.__getitem__)
+    monkeypatch.setattr("k3bench.compiled.tpu.aot.version", other.__getitem__)
     with pytest.raises(CompilerUnavailableError, match=r"libtpu is 0\.0\.99, but"):
         compiler_versions()
     assert compiler_versions(allow_other=True) == other
@@ -145,6 +145,6 @@ def test_a_missing_libtpu_is_named_with_its_mend(monkeypatch):
             raise PackageNotFoundError(package)
         return PINNED[package]
 
-    monkeypatch.setattr("k3bench.compiled.aot.version", version)
+    monkeypatch.setattr("k3bench.compiled.tpu.aot.version", version)
     with pytest.raises(CompilerUnavailableError, match=r"pip install 'libtpu=="):
         compiler_versions(allow_other=True)

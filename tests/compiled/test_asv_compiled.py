@@ -10,7 +10,7 @@ import manifests
 import workloads
 from k3bench.asv_compiled import UNITS, CompiledCase, records_of, track, verdict_on, warm_up
 from k3bench.asv_type import MANIFEST_VARIABLE, PointFailedError
-from k3bench.compiled import CompiledError, CompiledResult, KdaPoint
+from k3bench.compiled.tpu import CompiledError, CompiledResult, KdaPoint
 from k3bench.compiled.verdicts import kept_verdict
 from k3bench.journal import RUN_DIRECTORY_VARIABLE, RunJournal
 from k3bench.ledger import ingest, open_ledger, select_results

@@ -6,10 +6,11 @@ from dataclasses import replace
 import joblib
 import pytest
 
-from k3bench.compiled import CompiledError, CompiledResult, KdaPoint, cache, get_target, sweep
-from k3bench.compiled.cache import ResultCache, cache_directory, cache_key
+from k3bench.compiled.cache import cache_directory
 from k3bench.compiled.errors import CompiledFormatError
-from k3bench.compiled.sweep import compile_points
+from k3bench.compiled.tpu import CompiledError, CompiledResult, KdaPoint, cache, get_target, sweep
+from k3bench.compiled.tpu.cache import ResultCache, cache_key
+from k3bench.compiled.tpu.sweep import compile_points
 
 V6E = get_target("v6e")
 VERSIONS = {"jax": "1", "libtpu": "2"}

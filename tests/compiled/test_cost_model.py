@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 from shared_data import shared_file
 
-from k3bench.compiled.cost_model import CostModel, Work, fitted_model, judged_errors
 from k3bench.compiled.errors import CompiledError
-from k3bench.compiled.fit import (
+from k3bench.compiled.tpu.cost_model import CostModel, Work, fitted_model, judged_errors
+from k3bench.compiled.tpu.fit import (
     PublishedPoint,
     fit,
     halves,
@@ -21,7 +21,7 @@ from k3bench.compiled.fit import (
     relative_errors,
     wrong_orders,
 )
-from k3bench.compiled.targets import V6E
+from k3bench.compiled.tpu.targets import V6E
 
 MODEL = CostModel(100e-6, 0.5e-6, 0.04, 0.1, 1, 1)
 

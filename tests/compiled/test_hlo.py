@@ -3,7 +3,7 @@
 import pytest
 
 from k3bench.compiled.errors import CompiledFormatError
-from k3bench.compiled.hlo import Module, parse_arrays, scoped_vmem_bytes
+from k3bench.compiled.tpu.hlo import Module, parse_arrays, scoped_vmem_bytes
 
 MODULE = """HloModule jit_toy, is_scheduled=true
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from k3bench.compiled.breakdown import CATEGORIES, bundle_shares, category
-from k3bench.compiled.bundles import parse_bundles
-from k3bench.compiled.control import execute
 from k3bench.compiled.errors import CompiledFormatError
-from k3bench.compiled.kernel import analyse
-from k3bench.compiled.targets import SLOTS
-from k3bench.compiled.utilization import parse_utilization
+from k3bench.compiled.tpu.breakdown import CATEGORIES, bundle_shares, category
+from k3bench.compiled.tpu.bundles import parse_bundles
+from k3bench.compiled.tpu.control import execute
+from k3bench.compiled.tpu.kernel import analyse
+from k3bench.compiled.tpu.targets import SLOTS
+from k3bench.compiled.tpu.utilization import parse_utilization
 
 DELAY = ["{}"] * 4
 
@@ -109,7 +109,7 @@ def test_negative_immediates_are_two_complements():
 
 
 def test_a_loop_that_never_ends_is_an_error(monkeypatch):
-    monkeypatch.setattr("k3bench.compiled.control.MAX_BLOCK_EXECUTIONS", 10_000)
+    monkeypatch.setattr("k3bench.compiled.tpu.control.MAX_BLOCK_EXECUTIONS", 10_000)
     endless = LOOP.replace("sadd.s32 1, %s8_s5", "sadd.s32 0, %s8_s5")
     with pytest.raises(CompiledFormatError, match="does not end"):
         counts(endless, {0: [1] * 7})

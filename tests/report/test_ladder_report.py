@@ -6,9 +6,9 @@ import pytest
 
 import manifests
 from k3bench.asv_compiled import CompiledCase, records_of
-from k3bench.compiled import CompiledResult, KdaPoint
-from k3bench.compiled.breakdown import CATEGORIES
-from k3bench.compiled.targets import V6E
+from k3bench.compiled.tpu import CompiledResult, KdaPoint
+from k3bench.compiled.tpu.breakdown import CATEGORIES
+from k3bench.compiled.tpu.targets import V6E
 from k3bench.ledger import Ledger, ingest, open_ledger
 from k3bench.ledger.published import seed
 from k3bench.measure import Correctness, WorkloadRef

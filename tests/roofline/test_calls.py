@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mla_rocm
-from k3bench.compiled import KdaPoint
+from k3bench.compiled.tpu import KdaPoint
 from k3bench.roofline.calls import (
     KernelCall,
     form_call,

@@ -7,11 +7,11 @@ from benchmarks._forms import TOLERANCE, compiled_case, form_experiment, xla_ver
 from benchmarks.forms import Ways
 from k3bench.asv_compiled import records_of
 from k3bench.asv_compiled_families import verdict_key
-from k3bench.compiled import get_target
-from k3bench.compiled.aot import PINNED, Outcome, compiler_versions
 from k3bench.compiled.built import UnsupportedError
 from k3bench.compiled.errors import CompilerUnavailableError
-from k3bench.compiled.evaluate import evaluate
+from k3bench.compiled.tpu import get_target
+from k3bench.compiled.tpu.aot import PINNED, Outcome, compiler_versions
+from k3bench.compiled.tpu.evaluate import evaluate
 from k3bench.measure import judge
 from k3bench.roofline import form_points
 from k3bench.roofline.errors import RooflineError

@@ -3,7 +3,7 @@
 import pytest
 
 from k3bench.compiled.amdgpu.targets import GPU_TARGETS
-from k3bench.compiled.targets import TARGETS
+from k3bench.compiled.tpu.targets import TARGETS
 from k3bench.measure.work import device_peaks
 from k3bench.roofline.errors import RooflineError
 from k3bench.roofline.hardware import get_hardware, hardware_names

@@ -228,7 +228,7 @@ def xla_inputs(name: str) -> Inputs:
 
 
 def build(form: str, way: str) -> Built:
-    """The factory for k3bench.compiled.aot: one way of one form with abstract arguments.
+    """The factory for k3bench.compiled.tpu.aot: one way of one form with abstract arguments.
 
     Raises UnsupportedError where the form has no such way. Products run at fp32's highest
     precision, as the definitions ask.

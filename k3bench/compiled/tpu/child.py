@@ -1,6 +1,6 @@
 """The process that compiles: builds a function, compiles it for a TPU, writes what came out.
 
-    python -m k3bench.compiled.child REQUEST ANSWER HLO
+    python -m k3bench.compiled.tpu.child REQUEST ANSWER HLO
 
 A process of its own because the compiler reads its flags once, when libtpu is loaded, and because
 a compiler that crashes must not take the caller with it.

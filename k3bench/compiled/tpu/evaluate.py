@@ -4,17 +4,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from k3bench.compiled.aot import PINNED, Outcome, compile_for
-from k3bench.compiled.breakdown import CATEGORIES
-from k3bench.compiled.cost_model import Work, fitted_model
 from k3bench.compiled.errors import CompiledFormatError
-from k3bench.compiled.hlo import Module, Operation, scoped_vmem_bytes
-from k3bench.compiled.kernel import KernelFigures, analyse
-from k3bench.compiled.point import KdaPoint
-from k3bench.compiled.result import CompiledResult
-from k3bench.compiled.targets import Target
+from k3bench.compiled.tpu.aot import PINNED, Outcome, compile_for
+from k3bench.compiled.tpu.breakdown import CATEGORIES
+from k3bench.compiled.tpu.cost_model import Work, fitted_model
+from k3bench.compiled.tpu.hlo import Module, Operation, scoped_vmem_bytes
+from k3bench.compiled.tpu.kernel import KernelFigures, analyse
+from k3bench.compiled.tpu.point import KdaPoint
+from k3bench.compiled.tpu.result import CompiledResult
+from k3bench.compiled.tpu.targets import Target
 
-KDA_FACTORY = "k3bench.compiled.kda:build"
+KDA_FACTORY = "k3bench.compiled.tpu.kda:build"
 
 
 def compile_point(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from k3bench.compiled.errors import CompiledError, CompiledFormatError, CompilerUnavailableError
-from k3bench.compiled.targets import Target
+from k3bench.compiled.tpu.targets import Target
 
 # The versions whose dumps the parsers were written against.
 PINNED: Mapping[str, str] = {"jax": "0.10.2", "libtpu": "0.0.42.1"}
@@ -127,7 +127,7 @@ def compile_for(
                 {"factory": factory, "arguments": dict(arguments), "topology": target.topology}
             )
         )
-        command = [sys.executable, "-m", "k3bench.compiled.child"]
+        command = [sys.executable, "-m", "k3bench.compiled.tpu.child"]
         completed = _run(
             [*command, str(request), str(answer), str(hlo)], _environment(dump), timeout_s
         )

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from k3bench.compiled.bundles import Bundle, Instruction, virtual
+from k3bench.compiled.tpu.bundles import Bundle, Instruction, virtual
 
 _OPERAND = re.compile(r"\[shape: \w+\[[\d,]*\], index: (\d+), kind: input")
 _ADDRESS = re.compile(r"\[(?:smem:)?\[(.*)\]\]|\[(#.*)\]$")

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Any
 
 from k3bench.compiled.errors import CompiledError
-from k3bench.compiled.targets import Target
+from k3bench.compiled.tpu.targets import Target
 
 CONSTANTS_FILE = "cost_model.json"
 
@@ -71,7 +71,7 @@ class CostModel:
 
 @functools.cache
 def fitted_model() -> CostModel:
-    """The committed constants of cost_model.json, which python -m k3bench.compiled.fit writes."""
+    """The constants of cost_model.json, which ``python -m k3bench.compiled.tpu.fit`` writes."""
     try:
         return CostModel(**_document()["model"])
     except (KeyError, TypeError) as error:
@@ -92,7 +92,7 @@ def judged_errors() -> Mapping[str, float]:
 def _document() -> dict[str, Any]:
     try:
         document: dict[str, Any] = json.loads(
-            files("k3bench.compiled").joinpath(CONSTANTS_FILE).read_text()
+            files("k3bench.compiled.tpu").joinpath(CONSTANTS_FILE).read_text()
         )
     except (OSError, ValueError) as error:
         raise _unreadable(error) from error
@@ -101,5 +101,5 @@ def _document() -> dict[str, Any]:
 
 def _unreadable(error: Exception) -> CompiledError:
     return CompiledError(
-        f"{CONSTANTS_FILE}: {error!r}: write it with python -m k3bench.compiled.fit"
+        f"{CONSTANTS_FILE}: {error!r}: write it with python -m k3bench.compiled.tpu.fit"
     )

@@ -14,12 +14,13 @@ import joblib  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from k3bench.compiled.aot import compiler_versions
-from k3bench.compiled.cache import ResultCache, cache_directory, cache_key
-from k3bench.compiled.evaluate import compile_point
-from k3bench.compiled.point import KdaPoint
-from k3bench.compiled.result import CompiledResult
-from k3bench.compiled.targets import Target
+from k3bench.compiled.cache import cache_directory
+from k3bench.compiled.tpu.aot import compiler_versions
+from k3bench.compiled.tpu.cache import ResultCache, cache_key
+from k3bench.compiled.tpu.evaluate import compile_point
+from k3bench.compiled.tpu.point import KdaPoint
+from k3bench.compiled.tpu.result import CompiledResult
+from k3bench.compiled.tpu.targets import Target
 
 
 def compile_points(

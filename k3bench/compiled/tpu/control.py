@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from k3bench.compiled import scalar
-from k3bench.compiled.bundles import Bundle, Instruction, virtual
 from k3bench.compiled.errors import CompiledFormatError
-from k3bench.compiled.memory import ScalarMemory, operand_index
+from k3bench.compiled.tpu import scalar
+from k3bench.compiled.tpu.bundles import Bundle, Instruction, virtual
+from k3bench.compiled.tpu.memory import ScalarMemory, operand_index
 
 BRANCH_DELAY_BUNDLES = 4
 GRANULE_BYTES = 32

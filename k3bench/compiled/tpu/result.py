@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 from k3bench.compiled.errors import CompiledFormatError
-from k3bench.compiled.point import KdaPoint
+from k3bench.compiled.tpu.point import KdaPoint
 from k3bench.measure.result import canonical_json
 
 # Raised whenever the same dumps would give other figures; part of the cache's key.

@@ -41,7 +41,7 @@ def parse_utilization(text: str, slots: Mapping[str, int], name: str) -> NDArray
     if capacities != list(slots.values()):
         raise CompiledFormatError(
             f"{name}: the dump states capacities {capacities}, the target "
-            f"{list(slots.values())}: correct k3bench/compiled/targets.py"
+            f"{list(slots.values())}: correct k3bench/compiled/tpu/targets.py"
         )
     try:
         rows = np.array([line.split() for line in body.split("\n") if line.strip()], np.int64)

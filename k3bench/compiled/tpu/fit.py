@@ -1,6 +1,6 @@
 """Fits the cost model on one half of the published points and judges it on the other.
 
-    python -m k3bench.compiled.fit POINTS.json [--write]
+    python -m k3bench.compiled.tpu.fit POINTS.json [--write]
 
 POINTS.json holds compiler figures of the public kernels beside their published v6e medians. The
 halves are chosen by a rule: a point is fitted where the SHA-256 of its id is an even number. One
@@ -19,9 +19,9 @@ from typing import Any
 import click
 import numpy as np
 
-from k3bench.compiled.cost_model import CONSTANTS_FILE, CostModel, Work
 from k3bench.compiled.errors import CompiledError
-from k3bench.compiled.targets import V6E
+from k3bench.compiled.tpu.cost_model import CONSTANTS_FILE, CostModel, Work
+from k3bench.compiled.tpu.targets import V6E
 
 # Pairs at one shape closer than this are too close for their order to mean anything.
 DISTINCT = 0.10
@@ -177,7 +177,7 @@ def main(points_file: Path, write: bool) -> None:
         click.echo(f"  {low.id} and {high.id}")
     if write:
         document = {
-            "how": "python -m k3bench.compiled.fit POINTS.json --write",
+            "how": "python -m k3bench.compiled.tpu.fit POINTS.json --write",
             "points_sha256": sha256(points_file.read_bytes()).hexdigest(),
             "model": asdict(model),
             "errors": dict(sorted(judged_errors(points).items())),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from k3bench.compiled.built import Built, UnsupportedError
-from k3bench.compiled.point import KdaPoint
+from k3bench.compiled.tpu.point import KdaPoint
 
 
 def build(**point: Any) -> Built:

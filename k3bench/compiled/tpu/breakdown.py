@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from k3bench.compiled.bundles import Bundle
+from k3bench.compiled.tpu.bundles import Bundle
 
 CATEGORIES = ("mxu", "vector", "layout", "memory", "other", "stall")
 

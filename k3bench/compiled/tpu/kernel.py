@@ -6,11 +6,11 @@ from hashlib import sha256
 
 import numpy as np
 
-from k3bench.compiled.breakdown import CATEGORIES, bundle_shares
-from k3bench.compiled.bundles import parse_bundles
-from k3bench.compiled.control import execute
 from k3bench.compiled.errors import CompiledFormatError
-from k3bench.compiled.utilization import parse_utilization
+from k3bench.compiled.tpu.breakdown import CATEGORIES, bundle_shares
+from k3bench.compiled.tpu.bundles import parse_bundles
+from k3bench.compiled.tpu.control import execute
+from k3bench.compiled.tpu.utilization import parse_utilization
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,18 @@
-"""What is known of one point after compiling it: plain figures, JSON in and out, a fingerprint."""
+"""What is known of one point after compiling it."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from hashlib import sha256
+from dataclasses import dataclass, field
 from typing import Any
 
-from k3bench.compiled.errors import CompiledFormatError
+from k3bench.compiled.document import ResultDocument
 from k3bench.compiled.tpu.point import KdaPoint
-from k3bench.measure.result import canonical_json
 
 # Raised whenever the same dumps would give other figures; part of the cache's key.
 PARSER_VERSION = 1
 
 
 @dataclass(frozen=True)
-class CompiledResult:
+class CompiledResult(ResultDocument):
     """One point on one target. Everything but ``compile_s`` is deterministic.
 
     Attributes:
@@ -51,10 +49,6 @@ class CompiledResult:
         pinned: whether jax and libtpu are the versions that the parsers were written for.
     """
 
-    status: str
-    point: Mapping[str, Any]
-    target: str
-    device: str
     jax: str
     libtpu: str
     pinned: bool
@@ -80,40 +74,6 @@ class CompiledResult:
     compile_s: float | None = None
     parser: int = PARSER_VERSION
 
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of all that is deterministic: equal in two fresh processes."""
-        deterministic = {key: value for key, value in self._plain().items() if key != "compile_s"}
-        return sha256(canonical_json(deterministic).encode()).hexdigest()
-
-    @property
-    def implementation(self) -> str:
-        """The point's implementation."""
-        return str(self.point["implementation"])
-
     def kda_point(self) -> KdaPoint:
         """The point that was compiled."""
         return KdaPoint.from_json(self.point)
-
-    def _plain(self) -> dict[str, Any]:
-        return {**asdict(self), "kernels": [dict(kernel) for kernel in self.kernels]}
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON types, the fingerprint included; ``from_json`` is the inverse."""
-        return {**self._plain(), "fingerprint": self.fingerprint}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "CompiledResult":
-        """The result that ``to_json`` wrote.
-
-        Raises CompiledFormatError where keys differ or the fingerprint does not belong to it.
-        """
-        known = {entry.name for entry in fields(cls)}
-        if document.keys() != known | {"fingerprint"}:
-            odd = sorted(document.keys() ^ (known | {"fingerprint"}))
-            raise CompiledFormatError(f"a compiled result with other keys: {', '.join(odd)}")
-        values = {key: document[key] for key in known}
-        result = cls(**{**values, "kernels": tuple(values["kernels"])})
-        if result.fingerprint != document["fingerprint"]:
-            raise CompiledFormatError("a compiled result whose fingerprint is not its own")
-        return result

@@ -23,11 +23,12 @@ from kda_tpu.dyadic.solve import inverse
 from kda_tpu.dyadic.state import Read, read, side_by_side, three_parts
 from kda_tpu.dyadic.strips import GateRows, iota, pack, prepare, unpack
 from kda_tpu.dyadic.vmem import Shape, vmem_limit
+from kda_tpu.dyadic.writer import TileWriter
 from kda_tpu.fused import Fused, normalised
 from kda_tpu.gate import LOG2_E, Gate
 from kda_tpu.inputs import KdaInputs
 from kda_tpu.ladder.head_block import column
-from kda_tpu.ladder.native_layout import RaggedWriter, load_pair, store_pair
+from kda_tpu.ladder.native_layout import load_pair, store_pair
 from kda_tpu.ladder.stages import Stages, start_in_rounds, together
 
 # The last tile is prepared in step C - 1 and written in step C + 1.
@@ -114,13 +115,13 @@ def tiles_call(
         beta = beta * 2.0**KEY
         if valid is not None:  # a tile without tokens holds another sequence's, maybe NaN
             beta = jnp.where(valid > 0, beta, 0.0)
-        writer = RaggedWriter(
+        writer = TileWriter(
             o_ref,
             window_ref,
             semaphores,
             _Field(table_ref, TOKEN_START * C),
             _Field(table_ref, VALID * C),
-            behind=STEPS_BEHIND,
+            STEPS_BEHIND,
         )
         out = writer.slot()
 
@@ -181,6 +182,13 @@ def tiles_call(
             for h in heads:
                 scratch.inverse[h] = pack(side_by_side(solved, h % shape.group))
 
+        if shape.carries_state:
+
+            @pl.when(table_ref[STARTS * C + last] == 1)
+            def _() -> None:
+                state_ref[...] = initial_ref[...]
+
+        # What follows is one block to the compiler, which then fills this transpose's waits too.
         decay_columns = scratch.decay[parity].T  # [K, H]
         end_columns = None if shape.carries_state else jnp.exp2(carry_last).T
 
@@ -213,12 +221,6 @@ def tiles_call(
                     final_ref[h] = end_columns[:, h : h + 1] * new
             yield
             store_pair(out, heads[0], *outs, interpret=interpret)
-
-        if shape.carries_state:
-
-            @pl.when(table_ref[STARTS * C + last] == 1)
-            def _() -> None:
-                state_ref[...] = initial_ref[...]
 
         pairs = range(H // 2)
         start_in_rounds(

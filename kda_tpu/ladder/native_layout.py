@@ -109,40 +109,22 @@ class RaggedWriter:
 
     Overlapping block outputs would race: a chunk of 5 tokens must not write the 59 behind them.
     buffer: [2, BT, H, D] VMEM; semaphores: [2] DMA; token_start, valid: [C] scalars.
-    One step of a grid (C,) calls ``slot``, fills it, then calls ``send``. behind: the step writes
-    the window of that many steps ago; the first such steps write nothing, and the grid is longer.
+    One step of a grid (C,) calls ``slot``, fills it, then calls ``send``.
     """
 
     def __init__(
-        self,
-        hbm: Any,
-        buffer: Any,
-        semaphores: Any,
-        token_start: Any,
-        valid: Any,
-        *,
-        behind: int = 0,
-    ):
+        self, hbm: Any, buffer: Any, semaphores: Any, token_start: Any, valid: Any
+    ) -> None:
         self._hbm, self._buffer, self._semaphores = hbm, buffer, semaphores
-        self._start, self._valid, self._behind = token_start, valid, behind
+        self._start, self._valid = token_start, valid
         self._step, self._last = pl.program_id(0), pl.num_programs(0) - 1
 
     def _each(self, step: Any, visit: Any) -> None:
         slot = jax.lax.rem(step, 2)
-
-        def of_window(index: Any) -> None:
-            _copies(
-                self._buffer.at[slot], self._hbm, self._start[index], self._valid[index],
-                self._semaphores.at[slot], visit,
-            )  # fmt: skip
-
-        if self._behind == 0:
-            of_window(step)
-        else:
-
-            @pl.when(step >= self._behind)
-            def _() -> None:
-                of_window(jnp.maximum(step - self._behind, 0))
+        _copies(
+            self._buffer.at[slot], self._hbm, self._start[step], self._valid[step],
+            self._semaphores.at[slot], visit,
+        )  # fmt: skip
 
     def slot(self) -> Any:
         """The window to fill at this step, once the copy from two steps ago has left it."""

@@ -40,7 +40,7 @@ from k3bench.asv_type import (
     require_kernels_of_commit,
     required_variable,
 )
-from k3bench.compiled.tpu import CompiledError
+from k3bench.compiled.errors import CompiledError
 from k3bench.compiled.verdicts import kept_verdict
 from k3bench.journal import RUN_DIRECTORY_VARIABLE, RunJournal, point_key
 from k3bench.measure import Correctness, Result, WorkloadRef

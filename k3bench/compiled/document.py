@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from typing import Any, Self
 
+from k3bench.canonical import canonical_json
 from k3bench.compiled.errors import CompiledFormatError
-from k3bench.measure.result import canonical_json
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 
+from k3bench.canonical import canonical_json
 from k3bench.compiled.cache import cache_directory, room_sha256
 from k3bench.journal import write_durably
-from k3bench.measure.result import Correctness, canonical_json
+from k3bench.measure.result import Correctness
 
 
 def kept_verdict(

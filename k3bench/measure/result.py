@@ -9,9 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-# The alias says that others may import it from here.
-from k3bench.canonical import canonical_json as canonical_json
-
 
 def new_id() -> str:
     """32 hex digits, unique, in the order of time (RFC 9562, version 7).

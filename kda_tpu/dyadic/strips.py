@@ -211,7 +211,7 @@ def _attention(scores: jax.Array) -> jax.Array:
 def _rest(columns: tuple[jax.Array, jax.Array], whole: list[jax.Array]) -> jax.Array:
     """k 2^(G_last - G), by column; in two steps where two strips decay.
 
-    The least factor is 2^(DOWN - 231), four powers of two inside what bf16 holds.
+    The least factor is 2^(DOWN - 231), two powers of two inside what bf16 holds.
     """
     rest = []
     for x in columns:

@@ -105,7 +105,7 @@ def test_an_unknown_implementation_names_the_known_ones(call, compiler):
         (("kda-gri", "--implementation", "flat"), "did you mean kda-grid"),
         (("kda-grid", "--implementation", "flat", "--implementation", "fastest"), "fastest"),
         (("kda-grid", "--implementation", "flat", "--target", "v9"), "target 'v9'"),
-        (("kda-sharegpt", "--implementation", "flat"), "kda-sharegpt"),
+        (("mla-decode", "--implementation", "flat"), "no KDA workload of a single call"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -7,12 +7,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from k3bench.canonical import canonical_json
 from k3bench.compiled.amdgpu.launches import PROVIDER
 from k3bench.compiled.amdgpu.model import CONSTANTS_FILE
 from k3bench.compiled.amdgpu.result import PARSER_VERSION, GpuResult
 from k3bench.compiled.amdgpu.targets import GpuTarget
 from k3bench.compiled.cache import JsonCache, room_sha256
-from k3bench.measure.result import canonical_json
 
 # Where sglang keeps attention kernels and the host code that launches them, newest release first.
 _PROVIDER_FOLDERS = ("kernels/ops/attention", "srt/layers/attention")

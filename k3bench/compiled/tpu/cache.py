@@ -6,12 +6,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from k3bench.canonical import canonical_json
 from k3bench.compiled.cache import JsonCache, room_sha256
 from k3bench.compiled.tpu.aot import DUMP_FLAGS
 from k3bench.compiled.tpu.point import KdaPoint
 from k3bench.compiled.tpu.result import PARSER_VERSION, CompiledResult
 from k3bench.compiled.tpu.targets import Target
-from k3bench.measure.result import canonical_json
 
 
 def cache_key(point: KdaPoint, target: Target, versions: Mapping[str, str]) -> str:
